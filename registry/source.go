@@ -1,0 +1,48 @@
+package registry
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// Source tells a Store what exists.
+type Source interface {
+	// Run opens its feeds, all of them before it uses the first one, and keeps
+	// feeding the store until ctx ends; then it returns nil. It returns an error
+	// only where going on is pointless from the start (no right to list, an
+	// unreadable file); once it has fed something it retries for ever, and what
+	// the store holds stays.
+	Run(ctx context.Context, store *Store) error
+
+	// String says where the source reads from, for people.
+	String() string
+}
+
+// Feed is the way in for one kind of object, within one namespace or all of
+// them. Its methods may be called from any goroutine. They take ownership of
+// the objects.
+type Feed[T any] interface {
+	// Replace says that these objects, and no others, exist within the scope.
+	// From then on the feed is synced.
+	Replace(objects []T)
+
+	// Put adds an object or replaces the one of the same namespace and name.
+	Put(object T)
+
+	// Delete removes what this very object contributed: a newer one of the same
+	// name with another UID stays.
+	Delete(object T)
+
+	// Off says that this kind is not to be had within the scope. The feed counts
+	// as synced, and what it fed before is gone.
+	Off()
+}
+
+type (
+	// SliceFeed is the feed for EndpointSlices.
+	SliceFeed = Feed[*discoveryv1.EndpointSlice]
+	// ServiceFeed is the feed for Services.
+	ServiceFeed = Feed[*corev1.Service]
+)

@@ -1,0 +1,145 @@
+package registry
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// This file is the only translation of API objects, for all sources. A translation
+// never fails as a whole: what cannot be used is left out and named in problems.
+
+func translateSlice(in *discoveryv1.EndpointSlice) (out *Slice, problems []string) {
+	out = &Slice{
+		Namespace: in.Namespace,
+		Name:      in.Name,
+		UID:       string(in.UID),
+		Service:   in.Labels[discoveryv1.LabelServiceName],
+	}
+	if out.Service != "" {
+		// Services are named so by the API; anything else could never be asked for.
+		if msgs := validation.IsDNS1123Label(out.Service); len(msgs) > 0 {
+			problems = append(problems, fmt.Sprintf("label %s=%q: %s", discoveryv1.LabelServiceName, out.Service, msgs[0]))
+			out.Service = ""
+		} else if msgs := validation.IsDNS1123Label(out.Namespace); len(msgs) > 0 {
+			problems = append(problems, fmt.Sprintf("namespace %q: %s", out.Namespace, msgs[0]))
+			out.Service = ""
+		}
+	}
+	for i := range in.Ports {
+		p, err := translateSlicePort(&in.Ports[i])
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("ports[%d]: %v", i, err))
+			continue
+		}
+		out.Ports = append(out.Ports, p)
+	}
+	switch in.AddressType {
+	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
+	case discoveryv1.AddressTypeFQDN:
+		// The type has no defined meaning (discovery/v1); such a slice publishes nothing.
+		return out, problems
+	default:
+		return out, append(problems, fmt.Sprintf("addressType %q is not known", in.AddressType))
+	}
+	out.Endpoints = make([]Endpoint, 0, len(in.Endpoints))
+	for i := range in.Endpoints {
+		e, err := translateEndpoint(&in.Endpoints[i], in.AddressType)
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("endpoints[%d]: %v", i, err))
+			continue
+		}
+		if h := in.Endpoints[i].Hostname; h != nil && *h != "" && e.Hostname == "" {
+			problems = append(problems, fmt.Sprintf("endpoints[%d]: hostname %q is not a DNS label", i, *h))
+		}
+		out.Endpoints = append(out.Endpoints, e)
+	}
+	return out, problems
+}
+
+// translateEndpoint reads the first address only: the API gives no meaning to
+// the others. Nil conditions are read as discovery/v1 says: ready and serving
+// true, terminating false.
+func translateEndpoint(in *discoveryv1.Endpoint, family discoveryv1.AddressType) (Endpoint, error) {
+	if len(in.Addresses) == 0 {
+		return Endpoint{}, fmt.Errorf("no address")
+	}
+	addr, err := netip.ParseAddr(in.Addresses[0])
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("address %q is no IP address", in.Addresses[0])
+	}
+	if addr.Zone() != "" || addr.Is4() != (family == discoveryv1.AddressTypeIPv4) || addr.Is4In6() {
+		return Endpoint{}, fmt.Errorf("address %q is not of type %s", in.Addresses[0], family)
+	}
+	out := Endpoint{
+		Addr:        addr,
+		Node:        value(in.NodeName, ""),
+		Zone:        value(in.Zone, ""),
+		Ready:       value(in.Conditions.Ready, true),
+		Serving:     value(in.Conditions.Serving, true),
+		Terminating: value(in.Conditions.Terminating, false),
+	}
+	if h := strings.ToLower(value(in.Hostname, "")); len(validation.IsDNS1123Label(h)) == 0 {
+		out.Hostname = h
+	}
+	if r := in.TargetRef; r != nil && r.Kind == "Pod" {
+		out.Pod = r.Name
+	}
+	return out, nil
+}
+
+// translateSlicePort reads nil fields as discovery/v1 says: no name, TCP, any number.
+func translateSlicePort(in *discoveryv1.EndpointPort) (Port, error) {
+	return translatePort(value(in.Name, ""), value(in.Protocol, corev1.ProtocolTCP), value(in.Port, 0))
+}
+
+func translateService(in *corev1.Service) (out *Object, problems []string) {
+	out = &Object{
+		UID:            string(in.UID),
+		IsExternalName: in.Spec.Type == corev1.ServiceTypeExternalName,
+	}
+	if out.IsExternalName {
+		out.ExternalName = in.Spec.ExternalName
+	}
+	for i := range in.Spec.Ports {
+		p, err := translatePort(in.Spec.Ports[i].Name, in.Spec.Ports[i].Protocol, in.Spec.Ports[i].Port)
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("spec.ports[%d]: %v", i, err))
+			continue
+		}
+		out.Ports = append(out.Ports, p)
+	}
+	return out, problems
+}
+
+func translatePort(name string, protocol corev1.Protocol, number int32) (Port, error) {
+	p := Port{Name: strings.ToLower(name), Number: uint16(number)}
+	if number < 0 || number > 65535 {
+		return p, fmt.Errorf("port %d is not between 0 and 65535", number)
+	}
+	switch protocol {
+	case corev1.ProtocolTCP, "": // core/v1: TCP where left out
+		p.Protocol = TCP
+	case corev1.ProtocolUDP:
+		p.Protocol = UDP
+	case corev1.ProtocolSCTP:
+		p.Protocol = SCTP
+	default:
+		return p, fmt.Errorf("protocol %q is not known", protocol)
+	}
+	if p.Name != "" && len(validation.IsDNS1123Label(p.Name)) > 0 {
+		return p, fmt.Errorf("name %q is not a DNS label", name)
+	}
+	return p, nil
+}
+
+func value[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
