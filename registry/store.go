@@ -30,9 +30,9 @@ type Store struct {
 	services map[Key]*entry
 	slices   map[sliceName]*Slice
 	feeds    []*feedState
-	scopes   map[string]bool // scope of a Service feed ("" is all) → it is on
-	touched  map[Key]struct{} // by the change under way
-	dirty    map[Key]struct{} // since the last Take
+	scopes   map[string]bool   // scope of a Service feed ("" is all) → it is on
+	touched  map[Key]struct{}  // by the change under way
+	dirty    map[Key]struct{}  // since the last Take
 	warned   map[string]string // object → the problems that were logged last
 
 	synced chan struct{} // closed once all feeds are synced

@@ -1,0 +1,14 @@
+// Package dnsserver is packets: sockets, the envelope of messages, transfers. It
+// knows names only as what zones answers, and nothing of Kubernetes.
+//
+//	UDP worker ─┐
+//	UDP worker ─┼─▶ Responder.Respond(dst, query, from, via) ──▶ reply
+//	TCP worker ─┘    parse → Load → Lookup → ranked records → header, OPT
+//
+// One function answers under every transport. A Responder belongs to one
+// goroutine and holds all the room that an answer needs, so the way from query to
+// reply neither allocates nor locks, and counters are each worker's own.
+//
+// Zone transfers (RFC 5936) go over TCP, to loopback and to the addresses that
+// were allowed, a message at a time from one Set.
+package dnsserver

@@ -1,0 +1,190 @@
+package dnsserver
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"epdns/zones"
+)
+
+// Parts of a message's second header word (RFC 1035 section 4.1.1).
+const (
+	flagQR = 1 << 15
+	flagAA = 1 << 10
+	flagTC = 1 << 9
+	flagRD = 1 << 8
+	flagCD = 1 << 4
+
+	headerSize = 12
+
+	opcodeQuery  = 0
+	opcodeNotify = 4
+	opcodeUpdate = 5
+
+	classIN  = 1
+	classCH  = 3
+	classANY = 255
+
+	typeOPT  = 41
+	typeTSIG = 250
+)
+
+// RCODEs beyond those of an answer; badVers is an extended one (RFC 6891 section 9).
+const (
+	formErr = 1
+	notImp  = 4
+	notAuth = 9
+	badVers = 16
+)
+
+// query is a message taken apart as far as an answer needs it.
+type query struct {
+	id     uint16
+	flags  uint16
+	opcode uint8
+
+	nameEnd int // offset behind the question's name
+	qtype   uint16
+	class   uint16
+	name    [255]byte // lower-case
+	nameLen int
+	serial  uint32 // of the SOA that came with an IXFR
+
+	edns
+}
+
+// parse reads a message. The result is one of: silence (ok false, rcode 0), an
+// error to send back (ok false), or a question.
+//
+// What is refused on the header alone, first of all: messages shorter than a
+// header and responses, which are never answered (a reply to them could go round
+// for ever); other opcodes; more or less than one question (RFC 9619); records
+// where a question has none.
+func (q *query) parse(msg []byte) (rcode uint16, ok bool) {
+	q.nameEnd, q.nameLen = 0, 0
+	q.edns = edns{}
+	if len(msg) < headerSize {
+		return 0, false
+	}
+	q.id = binary.BigEndian.Uint16(msg)
+	q.flags = binary.BigEndian.Uint16(msg[2:])
+	q.opcode = uint8(q.flags >> 11 & 0xf)
+	if q.flags&flagQR != 0 {
+		return 0, false
+	}
+	switch q.opcode {
+	case opcodeQuery:
+	case opcodeNotify, opcodeUpdate:
+		return zones.Refused, false // nobody is our primary, and nothing is to be changed here
+	default:
+		return notImp, false
+	}
+	questions := binary.BigEndian.Uint16(msg[4:])
+	answers := binary.BigEndian.Uint16(msg[6:])
+	authorities := binary.BigEndian.Uint16(msg[8:])
+	if questions != 1 || !q.parseQuestion(msg) {
+		return formErr, false
+	}
+	// An IXFR carries the asker's SOA in the authority section, RFC 1995 section 3.
+	if answers != 0 || authorities > 1 || authorities == 1 && q.qtype != zones.TypeIXFR {
+		return formErr, false
+	}
+	if !q.parseRecords(msg[q.nameEnd+4:], int(authorities)+int(binary.BigEndian.Uint16(msg[10:]))) {
+		q.edns = edns{}
+		return formErr, false
+	}
+	switch {
+	case q.edns.present && q.edns.version != 0:
+		return badVers, false
+	case q.qtype == 0 || q.qtype == typeOPT || q.qtype == typeTSIG:
+		return formErr, false // no type to ask for, RFC 6895 section 3.1
+	}
+	return zones.NoError, true
+}
+
+// parseQuestion reads the one question. Compression has nothing to point to there.
+func (q *query) parseQuestion(msg []byte) bool {
+	at := headerSize
+	for {
+		if at >= len(msg) {
+			return false
+		}
+		n := int(msg[at])
+		if n > 63 || at+1+n > len(msg) || at+1+n-headerSize > len(q.name) {
+			return false
+		}
+		out := q.name[at-headerSize:]
+		out[0] = byte(n)
+		for i, c := range msg[at+1 : at+1+n] {
+			if 'A' <= c && c <= 'Z' {
+				c += 'a' - 'A'
+			}
+			out[1+i] = c
+		}
+		at += 1 + n
+		if n == 0 {
+			break
+		}
+	}
+	if at+4 > len(msg) {
+		return false
+	}
+	q.nameEnd, q.nameLen = at, at-headerSize
+	q.qtype = binary.BigEndian.Uint16(msg[at:])
+	q.class = binary.BigEndian.Uint16(msg[at+2:])
+	return true
+}
+
+// parseRecords goes over the records behind the question and reads the OPT. Each
+// record takes at least eleven octets, so that a false count costs nothing.
+func (q *query) parseRecords(rest []byte, count int) bool {
+	for range count {
+		at, root := skipName(rest)
+		if at < 0 || at+10 > len(rest) {
+			return false
+		}
+		typ := binary.BigEndian.Uint16(rest[at:])
+		end := at + 10 + int(binary.BigEndian.Uint16(rest[at+8:]))
+		if end > len(rest) {
+			return false
+		}
+		if typ == typeOPT {
+			// At the root, and once (RFC 6891 sections 6.1.1 and 6.1.2).
+			if !root || q.edns.present || !q.edns.parse(rest[at+2:end]) {
+				return false
+			}
+		}
+		if rdata := rest[at+10 : end]; typ == zones.TypeSOA && len(rdata) >= 20 {
+			q.serial = binary.BigEndian.Uint32(rdata[len(rdata)-20:]) // the last five numbers are 32 bits each
+		}
+		rest = rest[end:]
+	}
+	return true
+}
+
+// skipName returns the offset behind a name, or -1, and whether it is the root.
+func skipName(b []byte) (at int, root bool) {
+	for {
+		if at >= len(b) {
+			return -1, false
+		}
+		n := int(b[at])
+		switch {
+		case n == 0:
+			return at + 1, at == 0
+		case n >= 0xc0:
+			if at+2 > len(b) {
+				return -1, false
+			}
+			return at + 2, false
+		case n > 63:
+			return -1, false
+		}
+		at += 1 + n
+	}
+}
+
+// question is what zones is asked.
+func (q *query) question(local netip.Addr) zones.Question {
+	return zones.Question{Name: q.name[:q.nameLen], Type: q.qtype, Local: local}
+}

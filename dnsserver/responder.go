@@ -1,0 +1,144 @@
+package dnsserver
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"epdns/zones"
+)
+
+// Authority is where answers come from.
+type Authority interface {
+	// Load returns the Set to answer from, never nil. It is called once per
+	// question, from any goroutine.
+	Load() *zones.Set
+}
+
+// Transport is what carries a message.
+type Transport uint8
+
+const (
+	UDP Transport = iota
+	TCP
+)
+
+func (t Transport) String() string {
+	if t == TCP {
+		return "tcp"
+	}
+	return "udp"
+}
+
+// Via is the way a query came.
+type Via struct {
+	Transport Transport
+	Local     netip.Addr // the address that was asked, if it is known
+}
+
+// Responder answers queries, one at a time: it belongs to one goroutine.
+type Responder struct {
+	authority Authority
+	query     query
+	answer    *zones.Answer
+	stats     *counters
+}
+
+func newResponder(a Authority, stats *counters) *Responder {
+	return &Responder{authority: a, answer: zones.NewAnswer(), stats: stats}
+}
+
+// Respond appends the reply to a query to dst and returns it. A reply of no
+// octets means silence. It keeps neither dst nor msg, which must not overlap.
+func (r *Responder) Respond(dst, msg []byte, from netip.AddrPort, via Via) []byte {
+	rcode, ok := r.query.parse(msg)
+	return r.reply(dst, msg, rcode, ok, from, via)
+}
+
+// reply appends the reply to msg, which the query has been parsed from.
+func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, from netip.AddrPort, via Via) []byte {
+	q := &r.query
+	base := len(dst)
+	r.stats.request(via.Transport, from.Addr(), q)
+	if !ok {
+		if rcode == 0 {
+			r.stats.drop()
+			return dst
+		}
+		dst = r.fail(dst, msg, rcode)
+		r.stats.response(via.Transport, rcode, false)
+		return dst
+	}
+
+	limit := maxTCPSize
+	if via.Transport == UDP {
+		limit = q.udpSize()
+	}
+	dst = append(dst, msg[:q.nameEnd+4]...)
+	room := limit
+	if q.edns.present {
+		room -= optSize
+	}
+
+	var counts zones.Counts
+	var cut bool
+	var ede uint16
+	authoritative := false
+	switch {
+	case q.class != classIN && q.class != classANY:
+		rcode = zones.Refused
+	case q.qtype == zones.TypeAXFR && via.Transport == UDP:
+		rcode = notImp // RFC 5936 section 4.2
+	case q.qtype == zones.TypeAXFR, q.qtype == zones.TypeIXFR && via.Transport == TCP:
+		rcode = zones.Refused // transfers that are allowed do not come here
+	default:
+		question := q.question(via.Local)
+		if q.qtype == zones.TypeIXFR {
+			// The answer that says "no newer than this, or ask over TCP" (RFC 1995 section 4).
+			question.Type = zones.TypeSOA
+		}
+		r.authority.Load().Lookup(&question, r.answer)
+		dst, counts, cut = r.answer.AppendTo(dst, base, room)
+		rcode, ede = uint16(r.answer.RCode), r.answer.EDE
+		// Class ANY is not authoritative (RFC 1035 section 6.2).
+		authoritative = r.answer.Authoritative() && q.class == classIN
+	}
+	if q.edns.present {
+		dst = q.appendOPT(dst, rcode, ede, limit-(len(dst)-base))
+		counts.Additional++
+	}
+	flags := flagQR | q.flags&(0xf<<11|flagRD|flagCD) | rcode&0xf
+	if authoritative {
+		flags |= flagAA
+	}
+	if cut {
+		flags |= flagTC
+	}
+	h := dst[base:]
+	binary.BigEndian.PutUint16(h[2:], flags)
+	binary.BigEndian.PutUint16(h[6:], counts.Answer)
+	binary.BigEndian.PutUint16(h[8:], counts.Authority)
+	binary.BigEndian.PutUint16(h[10:], counts.Additional)
+	r.stats.response(via.Transport, rcode, cut)
+	return dst
+}
+
+// fail appends a reply with an error and no records: the question, if it could be
+// read, and nothing else, so that it is never longer than what was sent (but for
+// the OPT that the sender asked for).
+func (r *Responder) fail(dst, msg []byte, rcode uint16) []byte {
+	q := &r.query
+	base := len(dst)
+	dst = append(dst, msg[:headerSize]...)
+	h := dst[base:]
+	binary.BigEndian.PutUint16(h[2:], flagQR|q.flags&(0xf<<11|flagRD|flagCD)|rcode&0xf)
+	clear(h[4:headerSize])
+	if q.nameEnd > 0 {
+		h[5] = 1
+		dst = append(dst, msg[headerSize:q.nameEnd+4]...)
+	}
+	if q.edns.present {
+		dst[base+11] = 1
+		dst = q.appendOPT(dst, rcode, 0, 0)
+	}
+	return dst
+}

@@ -1,0 +1,202 @@
+package dnsserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Config says where to listen and what to allow. The zero value of each field but
+// Listen stands for a good default.
+type Config struct {
+	// Listen are the addresses, each for UDP and TCP: "127.0.0.1:5300", "[::1]:53",
+	// ":5300" for all addresses of both families. Port 0 takes any free one.
+	Listen []string
+
+	// Workers is the number of UDP sockets and goroutines of each address; 0 is
+	// one for each processor that Go may use.
+	Workers int
+
+	// Transfer are the addresses besides loopback that may have zone transfers.
+	Transfer []netip.Prefix
+
+	TCP TCPConfig
+}
+
+// TCPConfig bounds what TCP clients can hold. Zero means the default.
+type TCPConfig struct {
+	Idle      time.Duration // without a whole query; 12s, longer than CoreDNS keeps one in reserve
+	Write     time.Duration // for one reply to leave; 2s
+	PerSource int           // connections of one address; 64
+	Total     int           // connections in all; 1024
+}
+
+func (c Config) withDefaults() Config {
+	if c.Workers <= 0 {
+		c.Workers = runtime.GOMAXPROCS(0)
+	}
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&c.TCP.Idle, 12*time.Second)
+	def(&c.TCP.Write, 2*time.Second)
+	if c.TCP.PerSource <= 0 {
+		c.TCP.PerSource = 64
+	}
+	if c.TCP.Total <= 0 {
+		c.TCP.Total = 1024
+	}
+	return c
+}
+
+// Server owns the sockets. Its methods may be called from any goroutine.
+type Server struct {
+	cfg       Config
+	log       *slog.Logger
+	authority Authority
+	addrs     []netip.AddrPort
+	udp       []*udpWorker
+	tcp       *tcpServer
+}
+
+// Listen binds all sockets, or none: an error names the address and the reason.
+// Questions are answered from Serve on; those that come before wait in the sockets.
+func Listen(cfg Config, a Authority, log *slog.Logger) (*Server, error) {
+	cfg = cfg.withDefaults()
+	s := &Server{cfg: cfg, log: log, authority: a}
+	s.tcp = newTCPServer(s)
+	if len(cfg.Listen) == 0 {
+		return nil, errors.New("no address to listen on is given")
+	}
+	for _, addr := range cfg.Listen {
+		if err := s.bind(addr); err != nil {
+			s.close()
+			return nil, fmt.Errorf("listen on %s: %w", addr, explain(err))
+		}
+	}
+	return s, nil
+}
+
+// Addrs are the addresses that are bound, in the order of Config.Listen, each with
+// its real port.
+func (s *Server) Addrs() []netip.AddrPort { return s.addrs }
+
+// Serve answers until ctx ends, then closes all sockets and returns nil.
+func (s *Server) Serve(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, w := range s.udp {
+		wg.Go(func() { w.run(ctx) })
+	}
+	for _, l := range s.tcp.listeners {
+		wg.Go(func() { s.tcp.accept(ctx, l) })
+	}
+	<-ctx.Done()
+	s.close()
+	wg.Wait()
+	s.tcp.wait()
+	return nil
+}
+
+func (s *Server) close() {
+	for _, w := range s.udp {
+		w.conn.Close()
+	}
+	s.tcp.close()
+}
+
+// CheckListen says what is wrong with an address to listen on, without binding it.
+func CheckListen(addr string) error {
+	_, _, err := networks(addr)
+	return err
+}
+
+// networks are the networks to bind an address in. An IPv4 or IPv6 address is
+// bound in its own family alone; no address at all is both families at once.
+func networks(addr string) (udp, tcp string, err error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", "", fmt.Errorf("%q is not ADDR:PORT", addr)
+	}
+	if n, err := net.LookupPort("udp", port); err != nil || n < 0 || port == "" {
+		return "", "", fmt.Errorf("%q: %q is no port", addr, port)
+	}
+	if host == "" {
+		return "udp", "tcp", nil
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return "", "", fmt.Errorf("%q: %q is no IP address", addr, host)
+	}
+	if ip.Is4() {
+		return "udp4", "tcp4", nil
+	}
+	return "udp6", "tcp6", nil
+}
+
+// bind binds one address: TCP, then UDP once without SO_REUSEPORT, which alone
+// notices that another process has the port, then a socket for each worker.
+func (s *Server) bind(addr string) error {
+	udpNet, tcpNet, err := networks(addr)
+	if err != nil {
+		return err
+	}
+	// With port 0, the port that TCP gets may be taken in UDP: other ones are tried.
+	for try := 0; ; try++ {
+		l, err := net.Listen(tcpNet, addr)
+		if err != nil {
+			return err
+		}
+		bound := l.Addr().(*net.TCPAddr).AddrPort()
+		host, _, _ := net.SplitHostPort(addr)
+		target := net.JoinHostPort(host, fmt.Sprint(bound.Port()))
+		probe, err := net.ListenPacket(udpNet, target)
+		if err != nil {
+			l.Close()
+			if _, port, _ := net.SplitHostPort(addr); port == "0" && errors.Is(err, syscall.EADDRINUSE) && try < 10 {
+				continue
+			}
+			return err
+		}
+		probe.Close()
+		s.tcp.listeners = append(s.tcp.listeners, l)
+		s.addrs = append(s.addrs, netip.AddrPortFrom(bound.Addr().Unmap(), bound.Port()))
+		for range s.cfg.Workers {
+			w, err := newUDPWorker(udpNet, target, s.authority, s.log)
+			if err != nil {
+				return err
+			}
+			s.udp = append(s.udp, w)
+		}
+		return nil
+	}
+}
+
+// explain adds what to do to the errors that people meet.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("the port is taken by another program; stop it or choose another port: %w", err)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("ports below 1024 need a privilege; choose a higher one or grant NET_BIND_SERVICE: %w", err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("no interface has this address: %w", err)
+	}
+	return err
+}
+
+func (s *Server) allCounters() []*counters {
+	out := []*counters{s.tcp.stats}
+	for _, w := range s.udp {
+		out = append(out, w.stats)
+	}
+	return out
+}

@@ -1,0 +1,111 @@
+package dnsserver
+
+import (
+	"net/netip"
+	"sync/atomic"
+
+	"epdns/zones"
+)
+
+// qtypes are the types that are counted by name; all others are "other".
+var qtypes = [...]uint16{zones.TypeA, zones.TypeAAAA, zones.TypeSRV, zones.TypePTR, zones.TypeSOA,
+	zones.TypeNS, zones.TypeTXT, zones.TypeCNAME, zones.TypeANY, zones.TypeAXFR, zones.TypeIXFR}
+
+var qtypeNames = [...]string{"A", "AAAA", "SRV", "PTR", "SOA", "NS", "TXT", "CNAME", "ANY", "AXFR", "IXFR", "other"}
+
+// rcodes are the RCODEs that a reply can have.
+var rcodeNames = [...]string{0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP",
+	5: "REFUSED", 9: "NOTAUTH", 16: "BADVERS"}
+
+// counters belong to one worker, which alone writes them: no two workers meet on
+// a cache line, and a reader sees each of them whole.
+type counters struct {
+	requests  [2][2][len(qtypeNames)]atomic.Uint64 // transport, family, type
+	responses [2][len(rcodeNames)]atomic.Uint64    // transport, rcode
+	truncated [2]atomic.Uint64
+	dropped   atomic.Uint64
+	transfers atomic.Uint64
+	_         [64]byte
+}
+
+func (c *counters) request(t Transport, from netip.Addr, q *query) {
+	family := 0
+	if from.Is6() && !from.Is4In6() {
+		family = 1
+	}
+	at := len(qtypes)
+	if q.nameLen > 0 {
+		for i, typ := range qtypes {
+			if typ == q.qtype {
+				at = i
+				break
+			}
+		}
+	}
+	c.requests[t][family][at].Add(1)
+}
+
+func (c *counters) response(t Transport, rcode uint16, cut bool) {
+	c.responses[t][rcode].Add(1)
+	if cut {
+		c.truncated[t].Add(1)
+	}
+}
+
+func (c *counters) drop() { c.dropped.Add(1) }
+
+// Stats are sums over all workers since the start.
+type Stats struct {
+	Requests  map[RequestKind]uint64
+	Responses map[ResponseKind]uint64
+	Truncated map[Transport]uint64
+	Dropped   uint64 // queries that got no reply: too short, or no query
+	Transfers uint64
+
+	TCPConnections int64  // open now
+	TCPRejected    uint64 // closed at once or early for want of room
+}
+
+// RequestKind is what requests are counted by.
+type RequestKind struct {
+	Transport Transport
+	Family    int // 1 for IPv4, 2 for IPv6, as IANA numbers address families
+	Type      string
+}
+
+// ResponseKind is what responses are counted by.
+type ResponseKind struct {
+	Transport Transport
+	RCode     string
+}
+
+// Stats may be called from any goroutine.
+func (s *Server) Stats() Stats {
+	out := Stats{
+		Requests:       map[RequestKind]uint64{},
+		Responses:      map[ResponseKind]uint64{},
+		Truncated:      map[Transport]uint64{},
+		TCPConnections: s.tcp.open.Load(),
+		TCPRejected:    s.tcp.rejected.Load(),
+	}
+	for _, c := range s.allCounters() {
+		for t := range c.requests {
+			for f := range c.requests[t] {
+				for i := range c.requests[t][f] {
+					if n := c.requests[t][f][i].Load(); n > 0 {
+						out.Requests[RequestKind{Transport(t), f + 1, qtypeNames[i]}] += n
+					}
+				}
+			}
+			for i := range c.responses[t] {
+				if n := c.responses[t][i].Load(); n > 0 {
+					out.Responses[ResponseKind{Transport(t), rcodeNames[i]}] += n
+				}
+			}
+			out.Truncated[Transport(t)] += c.truncated[t].Load()
+		}
+		out.Dropped += c.dropped.Load()
+		out.Transfers += c.transfers.Load()
+	}
+	return out
+}

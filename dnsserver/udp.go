@@ -1,0 +1,70 @@
+package dnsserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// udpWorker is one socket and the goroutine that serves it.
+type udpWorker struct {
+	conn      *net.UDPConn
+	local     netip.Addr // that the socket is bound to; not valid for all addresses
+	responder *Responder
+	stats     *counters
+	log       *slog.Logger
+}
+
+// socketBuffer is asked for in each direction: room for some thousand queries
+// while the worker is not on a processor. The kernel may give less.
+const socketBuffer = 4 << 20
+
+func newUDPWorker(network, addr string, a Authority, log *slog.Logger) (*udpWorker, error) {
+	lc := net.ListenConfig{Control: controlUDP}
+	pc, err := lc.ListenPacket(context.Background(), network, addr)
+	if err != nil {
+		return nil, err
+	}
+	conn := pc.(*net.UDPConn)
+	_ = conn.SetReadBuffer(socketBuffer) // less is served as well
+	_ = conn.SetWriteBuffer(socketBuffer)
+	w := &udpWorker{conn: conn, stats: &counters{}, log: log}
+	w.responder = newResponder(a, w.stats)
+	if l := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(); !l.IsUnspecified() {
+		w.local = l.Unmap()
+	}
+	return w, nil
+}
+
+// run answers until the socket is closed.
+func (w *udpWorker) run(ctx context.Context) {
+	in := make([]byte, maxTCPSize)
+	out := make([]byte, 0, maxUDPSize)
+	oob := make([]byte, packetInfoSize)
+	for {
+		n, oobn, _, from, err := w.conn.ReadMsgUDPAddrPort(in, oob)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			w.log.Error("receive over UDP", "address", w.conn.LocalAddr(), "error", err)
+			time.Sleep(10 * time.Millisecond) // an error that stays must not spin
+			continue
+		}
+		// On a socket for all addresses the reply leaves from the one that was asked
+		// (RFC 2181 section 4.1).
+		local, back := w.local, []byte(nil)
+		if !local.IsValid() {
+			local, back = packetInfo(oob[:oobn])
+		}
+		out = w.responder.Respond(out[:0], in[:n], from, Via{UDP, local})
+		if len(out) == 0 {
+			continue
+		}
+		// A reply that cannot leave is lost like one on the way: the asker repeats.
+		_, _, _ = w.conn.WriteMsgUDPAddrPort(out, back, from)
+	}
+}

@@ -1,0 +1,101 @@
+package dnsserver
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"epdns/zones"
+)
+
+// mayTransfer says whether an address may have zone transfers.
+func (s *Server) mayTransfer(from netip.Addr) bool {
+	if from.IsLoopback() {
+		return true
+	}
+	for _, p := range s.cfg.Transfer {
+		if p.Contains(from) {
+			return true
+		}
+	}
+	return false
+}
+
+// transferSize is how long a message of a transfer gets before the next one is
+// begun: few writes for a large zone, little to hold for each asker.
+const transferSize = 16 << 10
+
+// transfer sends a zone (AXFR, RFC 5936; IXFR in the form of a whole zone, RFC
+// 1995 section 4), from first to last record out of one Set.
+func (t *tcpServer) transfer(c *tcpConn, w *tcpWorker, msg []byte, via Via) bool {
+	q := &w.responder.query
+	set := t.server.authority.Load()
+	name := q.name[:q.nameLen]
+	t.stats.request(TCP, c.from.Addr(), q)
+	records, ok := set.Transfer(name, via.Local)
+	if !ok {
+		rcode := uint16(zones.Refused)
+		switch {
+		case !set.Synced():
+			rcode = zones.ServFail
+		case set.InTransfer(name):
+			rcode = notAuth // below the apex there is no zone
+		}
+		w.out = w.responder.fail(append(w.out[:0], 0, 0), msg, rcode)
+		t.stats.response(TCP, rcode, false)
+		return t.write(c, w.out)
+	}
+	t.stats.transfers.Add(1)
+	t.stats.response(TCP, zones.NoError, false)
+
+	m := transferMessage{w: w, msg: msg}
+	m.begin(true)
+	onlySOA := q.qtype == zones.TypeIXFR && int32(set.TransferSerial()-q.serial) <= 0
+	sent := true
+	for record := range records {
+		if m.count > 0 && len(w.out)+len(record)+optSize > transferSize {
+			if sent = t.write(c, m.end()); !sent {
+				return false
+			}
+			m.begin(false)
+		}
+		w.out = append(w.out, record...)
+		m.count++
+		if onlySOA {
+			break
+		}
+	}
+	return t.write(c, m.end())
+}
+
+// transferMessage is the message of a transfer under way, in the worker's room.
+type transferMessage struct {
+	w     *tcpWorker
+	msg   []byte
+	count uint16
+}
+
+// begin starts a message; only the first one repeats the question (RFC 5936
+// section 2.2.1).
+func (m *transferMessage) begin(question bool) {
+	q := &m.w.responder.query
+	m.count = 0
+	m.w.out = append(append(m.w.out[:0], 0, 0), m.msg[:headerSize]...)
+	h := m.w.out[2:]
+	binary.BigEndian.PutUint16(h[2:], flagQR|flagAA|q.flags&(flagRD|flagCD))
+	clear(h[4:headerSize])
+	if question {
+		h[5] = 1
+		m.w.out = append(m.w.out, m.msg[headerSize:q.nameEnd+4]...)
+	}
+}
+
+// end finishes a message.
+func (m *transferMessage) end() []byte {
+	h := m.w.out[2:]
+	binary.BigEndian.PutUint16(h[6:], m.count)
+	if q := &m.w.responder.query; q.edns.present {
+		h[11] = 1
+		m.w.out = q.appendOPT(m.w.out, zones.NoError, 0, 0)
+	}
+	return m.w.out
+}

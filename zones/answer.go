@@ -1,0 +1,343 @@
+package zones
+
+import (
+	"net/netip"
+
+	"epdns/zones/rank"
+)
+
+// Answer is what a Lookup found and the room to write it down. It belongs to one
+// goroutine, which uses it again and again: neither Lookup nor AppendTo allocates.
+type Answer struct {
+	RCode uint8
+	EDE   uint16 // extended error (RFC 8914), 0 for none
+
+	set     *Set
+	zone    *zone
+	zoneAt  int // its number
+	service *service
+
+	// The last name of the chain and its zone's apex within it.
+	apexAt      int
+	reverseApex []byte // of the reverse zone, nil in a forward zone
+
+	chain [maxChain][]byte // CNAME records that led there
+	hops  int
+
+	// What that name has: a set of records, one of the records made when asked
+	// for, PTR records, or a negative answer.
+	records    rrset
+	glue       bool
+	single     single
+	singleType uint16
+	ptrKeys    []string
+	ptrAddr    netip.Addr
+	isNegative bool
+	negative   uint32 // TTL of a negative answer
+
+	// Room, and the address that was asked.
+	local   [1]netip.Addr
+	offsets [maxName/2 + 2]uint8
+	client  *rank.Client
+	order   []uint32
+	at      []int    // offset in the message of each SRV record appended
+	seen    []uint32 // round in which a node's addresses were appended last
+	round   uint32
+}
+
+// maxChain is how many aliases are followed inside our zones: more are a loop or
+// a mistake.
+const maxChain = 8
+
+// single is a record that is made when it is asked for.
+type single uint8
+
+const (
+	none single = iota
+	singleSOA
+	singleNS
+	singleVersion
+	singleANY
+	singleNameserver
+)
+
+// NewAnswer returns an Answer with room of its own.
+func NewAnswer() *Answer { return &Answer{client: rank.NewClient()} }
+
+func (a *Answer) reset(s *Set) {
+	a.RCode, a.EDE = NoError, 0
+	a.set, a.zone, a.zoneAt, a.service = s, nil, 0, nil
+	a.apexAt, a.reverseApex = 0, nil
+	a.hops = 0
+	a.records, a.glue, a.single, a.singleType = rrset{}, false, none, 0
+	a.ptrKeys, a.ptrAddr = nil, netip.Addr{}
+	a.isNegative, a.negative = false, 0
+}
+
+// Authoritative says whether AA is set: on every answer from our zones, positive
+// or negative.
+func (a *Answer) Authoritative() bool { return a.RCode == NoError || a.RCode == NXDomain }
+
+func (a *Answer) fail(rcode uint8, ede uint16) {
+	a.RCode, a.EDE = rcode, ede
+	if a.hops > 0 { // what led here is no answer
+		a.hops = 0
+	}
+}
+
+// nodata answers that the name exists and has no such record (RFC 2308 section
+// 2.2), or, where it is empty, none at all at the moment.
+func (a *Answer) nodata(empty bool) {
+	a.isNegative = true
+	if empty {
+		a.negative = a.zone.ttlEmpty
+	}
+}
+
+func (a *Answer) nxdomain() {
+	a.RCode = NXDomain
+	a.isNegative = true
+}
+
+// Counts are the records of each section, as the header gives them.
+type Counts struct{ Answer, Authority, Additional uint16 }
+
+// AppendTo appends the sections to dst, in which a message stands from base on,
+// header and question already there. The message does not grow past limit. cut
+// says that a record which belongs to the answer was left out (TC, RFC 2181
+// section 9); addresses in the additional section are left out before that and
+// without a word.
+func (a *Answer) AppendTo(dst []byte, base, limit int) (out []byte, n Counts, cut bool) {
+	w := writer{dst: dst, base: base, limit: base + limit}
+	owner := headerSize
+	nameLen := len(dst) - base - headerSize - 4 // of the question, QTYPE and QCLASS taken off
+	for _, cname := range a.chain[:a.hops] {
+		at := len(w.dst) - base
+		if !w.fits(len(cname)) {
+			return w.dst, n, true
+		}
+		w.dst = append(w.dst, cname...)
+		setOwner(w.dst[base+at:], owner)
+		n.Answer++
+		owner = at + fixedSize
+		nameLen = len(cname) - fixedSize
+	}
+	switch {
+	case a.isNegative:
+		if cut = !a.appendNegative(&w, owner, nameLen); !cut {
+			n.Authority++
+		}
+	case a.single != none:
+		cut = a.appendSingle(&w, owner, &n)
+	case a.ptrKeys != nil:
+		cut = a.appendPointers(&w, owner, &n)
+	case a.records.n > 0:
+		cut = a.appendRecords(&w, owner, &n)
+		if a.glue && !cut {
+			a.appendGlue(&w, &n)
+		}
+	}
+	return w.dst, n, cut
+}
+
+// writer is the message under way.
+type writer struct {
+	dst   []byte
+	base  int
+	limit int
+}
+
+func (w *writer) fits(n int) bool { return len(w.dst)+n <= w.limit }
+
+// keep takes back what was appended since mark if it went past the limit.
+func (w *writer) keep(mark int) bool {
+	if len(w.dst) > w.limit {
+		w.dst = w.dst[:mark]
+		return false
+	}
+	return true
+}
+
+// appendNegative appends the SOA, whose TTL and MINIMUM are both the time that
+// the negative answer may be kept (RFC 2308 section 5; some caches read one and
+// some the other).
+func (a *Answer) appendNegative(w *writer, owner, nameLen int) bool {
+	mark := len(w.dst)
+	if a.reverseApex != nil {
+		w.dst = appendSOA(w.dst, owner+a.apexAt, a.negative, a.set.cfg.zones[0].apex, a.set.serial, a.negative)
+	} else {
+		w.dst = appendSOACompressed(w.dst, a.negative, owner+a.apexAt, a.set.serial, a.negative)
+	}
+	return w.keep(mark)
+}
+
+// appendRecords appends the set in ranked order, as much of it as fits.
+func (a *Answer) appendRecords(w *writer, owner int, n *Counts) (cut bool) {
+	r := &a.records
+	room := max(0, w.limit-len(w.dst))
+	size := r.size
+	if size == 0 {
+		size = fixedSize + 6 // no SRV record is shorter: a bound is enough
+	}
+	// One more than can fit, so that a cut is noticed.
+	a.order = rank.Shuffle.Rank(a.order[:0], r.n, room/size+1, a.client)
+	a.at = a.at[:0]
+	for i, k := range a.order {
+		record := r.record(k)
+		if !w.fits(len(record)) {
+			a.order = a.order[:i]
+			return true
+		}
+		at := len(w.dst)
+		w.dst = append(w.dst, record...)
+		if owner != headerSize {
+			setOwner(w.dst[at:], owner)
+		}
+		if a.glue {
+			a.at = append(a.at, at-w.base)
+		}
+		n.Answer++
+	}
+	return false
+}
+
+// appendGlue appends the addresses of the targets of the SRV records just
+// appended, each target once, each of its sets whole or not at all (RFC 2181
+// section 9).
+func (a *Answer) appendGlue(w *writer, n *Counts) {
+	s := a.service
+	if len(a.seen) < len(s.nodes) {
+		a.seen = make([]uint32, len(s.nodes)+len(s.nodes)/2)
+		a.round = 0
+	}
+	if a.round++; a.round == 0 { // wrapped
+		clear(a.seen)
+		a.round = 1
+	}
+	for i, k := range a.order {
+		record := a.records.index(k)
+		at := s.srvNode[record]
+		if a.seen[at] == a.round {
+			continue
+		}
+		a.seen[at] = a.round
+		if !w.fits(sizeA) {
+			return
+		}
+		target := a.at[i] + srvTarget
+		a.appendAddrs(w, target, s.nodeA(s.nodes[at]), n)
+		a.appendAddrs(w, target, s.nodeAAAA(s.nodes[at]), n)
+	}
+}
+
+// appendAddrs appends one target's addresses of one family. Past the reach of a
+// pointer the owner is written out.
+func (a *Answer) appendAddrs(w *writer, target int, r rrset, n *Counts) {
+	mark := len(w.dst)
+	for i := range r.n {
+		record := r.record(uint32(i))
+		if target <= maxPointer {
+			at := len(w.dst)
+			w.dst = append(w.dst, record...)
+			setOwner(w.dst[at:], target)
+			continue
+		}
+		for at := w.base + target; ; {
+			l := int(w.dst[at])
+			w.dst = append(w.dst, w.dst[at:at+1+l]...)
+			if l == 0 {
+				break
+			}
+			at += 1 + l
+		}
+		w.dst = append(w.dst, record[2:]...)
+	}
+	if w.keep(mark) {
+		n.Additional += uint16(r.n)
+	}
+}
+
+// appendPointers appends one PTR record for each Service that names the address,
+// those with a host name of their own first (Kubernetes DNS specification 2.4.3).
+func (a *Answer) appendPointers(w *writer, owner int, n *Counts) (cut bool) {
+	for _, explicit := range []bool{true, false} {
+		for _, key := range a.ptrKeys {
+			s, ok := a.set.services[0].getString(key)
+			if !ok {
+				continue
+			}
+			at, ok := s.findAddr(a.ptrAddr)
+			if !ok {
+				continue
+			}
+			if _, host := s.host(a.ptrAddr, at); host != explicit {
+				continue
+			}
+			mark := len(w.dst)
+			w.dst = appendFixed(w.dst, owner, TypePTR, a.zone.ttl, 0)
+			w.dst = s.appendCanonical(w.dst, a.ptrAddr, at)
+			length := len(w.dst) - mark - fixedSize
+			w.dst[mark+fixedSize-2], w.dst[mark+fixedSize-1] = byte(length>>8), byte(length)
+			if !w.keep(mark) {
+				return true
+			}
+			n.Answer++
+		}
+	}
+	return false
+}
+
+// appendSingle appends a record that is made when asked for.
+func (a *Answer) appendSingle(w *writer, owner int, n *Counts) (cut bool) {
+	primary := a.set.cfg.zones[0]
+	if a.zone != nil && a.reverseApex == nil {
+		primary = a.zone
+	}
+	mark := len(w.dst)
+	switch a.single {
+	case singleSOA:
+		w.dst = appendSOA(w.dst, owner, primary.ttlNXDomain, primary.apex, a.set.serial, primary.ttlNXDomain)
+	case singleVersion:
+		w.dst = append(appendFixed(w.dst, owner, TypeTXT, primary.ttl, len(schemaVersion)), schemaVersion...)
+	case singleANY:
+		w.dst = append(appendFixed(w.dst, owner, TypeHINFO, primary.ttl, len(minimalANY)), minimalANY...)
+	case singleNS:
+		target := len(w.dst) - w.base + fixedSize
+		w.dst = appendFixed(w.dst, owner, TypeNS, primary.ttl, len(nsLabels)+len(primary.apex))
+		w.dst = append(append(w.dst, nsLabels...), primary.apex...)
+		if !w.keep(mark) {
+			return true
+		}
+		n.Answer++
+		if s, ok := a.set.services[a.zoneAt].get(nsLabels); ok && !s.external {
+			a.appendAddrs(w, target, s.setA(), n)
+			a.appendAddrs(w, target, s.setAAAA(), n)
+		} else if !ok {
+			a.appendNameservers(w, target, primary, TypeANY, &n.Additional)
+		}
+		return false
+	case singleNameserver:
+		return a.appendNameservers(w, owner, primary, a.singleType, &n.Answer)
+	}
+	if !w.keep(mark) {
+		return true
+	}
+	n.Answer++
+	return false
+}
+
+// appendNameservers appends the addresses of ns.dns.<zone>.
+func (a *Answer) appendNameservers(w *writer, owner int, z *zone, typ uint16, count *uint16) (cut bool) {
+	for _, addr := range a.nameservers() {
+		if addr.Is4() && typ == TypeAAAA || addr.Is6() && typ == TypeA {
+			continue
+		}
+		mark := len(w.dst)
+		w.dst = appendAddr(w.dst, owner, z.ttl, addr)
+		if !w.keep(mark) {
+			return true
+		}
+		*count++
+	}
+	return false
+}

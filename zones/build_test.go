@@ -1,0 +1,516 @@
+package zones
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"epdns/registry"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func testConfig() Config {
+	return Config{
+		Zones:   []Zone{DefaultZone("registry.local"), DefaultZone("k8s.example")},
+		Reverse: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/12"), netip.MustParsePrefix("2001:db8::/33")},
+	}
+}
+
+func newTestBuilder(t testing.TB) *Builder {
+	t.Helper()
+	b, err := NewBuilder(testConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// world is a random cluster: a few namespaces, Services and slices with few
+// enough names that events meet the same ones again and again.
+type world struct {
+	r        *rand.Rand
+	slices   map[string]*discoveryv1.EndpointSlice
+	services map[string]*corev1.Service
+	uid      int
+}
+
+func newWorld(seed uint64) *world {
+	return &world{r: rand.New(rand.NewPCG(seed, 1)), slices: map[string]*discoveryv1.EndpointSlice{}, services: map[string]*corev1.Service{}}
+}
+
+func pick[T any](w *world, of ...T) T { return of[w.r.IntN(len(of))] }
+
+func maybe[T any](w *world, v T) *T {
+	if w.r.IntN(4) == 0 {
+		return nil
+	}
+	return &v
+}
+
+func (w *world) meta(namespace, name string) metav1.ObjectMeta {
+	w.uid++
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint(w.uid))}
+}
+
+func (w *world) slice() *discoveryv1.EndpointSlice {
+	ns, svc := pick(w, "shop", "data", "dns"), pick(w, "web", "db", "ns")
+	o := &discoveryv1.EndpointSlice{ObjectMeta: w.meta(ns, pick(w, "s1", "s2", "s3", "s4"))}
+	if w.r.IntN(8) > 0 {
+		o.Labels = map[string]string{discoveryv1.LabelServiceName: svc}
+	}
+	o.AddressType = pick(w, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
+	for _, name := range []string{"http", "metrics", ""} {
+		if w.r.IntN(2) == 0 {
+			o.Ports = append(o.Ports, discoveryv1.EndpointPort{
+				Name:     maybe(w, name),
+				Protocol: maybe(w, pick(w, corev1.ProtocolTCP, corev1.ProtocolUDP)),
+				Port:     maybe(w, int32(8080+w.r.IntN(3))),
+			})
+		}
+	}
+	for range w.r.IntN(5) {
+		e := discoveryv1.Endpoint{
+			Conditions: discoveryv1.EndpointConditions{
+				Ready: maybe(w, w.r.IntN(3) > 0), Serving: maybe(w, w.r.IntN(2) > 0), Terminating: maybe(w, w.r.IntN(2) > 0),
+			},
+			Hostname: maybe(w, pick(w, "", "web-0", "web-1", "10-1-0-2", "Upper", "a.b")),
+		}
+		switch o.AddressType {
+		case discoveryv1.AddressTypeIPv4:
+			e.Addresses = []string{fmt.Sprintf("10.%d.0.%d", w.r.IntN(20), w.r.IntN(6))}
+		case discoveryv1.AddressTypeIPv6:
+			e.Addresses = []string{fmt.Sprintf("2001:db8:%d::%d", w.r.IntN(2)*0x9000, w.r.IntN(6))}
+		default:
+			e.Addresses = []string{"host.example"}
+		}
+		if w.r.IntN(3) > 0 {
+			e.TargetRef = &corev1.ObjectReference{Kind: pick(w, "Pod", "Pod", "Node"), Name: pick(w, "pod-a", "pod-b", "web-0", "pod.c")}
+		}
+		o.Endpoints = append(o.Endpoints, e)
+	}
+	return o
+}
+
+func (w *world) service() *corev1.Service {
+	o := &corev1.Service{ObjectMeta: w.meta(pick(w, "shop", "data", "dns"), pick(w, "web", "db", "ns"))}
+	if w.r.IntN(5) == 0 {
+		o.Spec.Type = corev1.ServiceTypeExternalName
+		o.Spec.ExternalName = pick(w, "web.shop.registry.local", "db.data.registry.local.", "example.com", "bad..name", "")
+	}
+	for _, name := range []string{"http", ""} {
+		if w.r.IntN(2) == 0 {
+			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: 80})
+		}
+	}
+	return o
+}
+
+// step makes one random event and tells the feeds.
+func (w *world) step(slicesFeed registry.SliceFeed, servicesFeed registry.ServiceFeed) {
+	switch w.r.IntN(12) {
+	case 0, 1, 2, 3:
+		o := w.slice()
+		w.slices[o.Namespace+"/"+o.Name] = o
+		slicesFeed.Put(o.DeepCopy())
+	case 4, 5:
+		for _, k := range sortedKeys(w.slices) {
+			o := w.slices[k]
+			delete(w.slices, k)
+			slicesFeed.Delete(o.DeepCopy())
+			break
+		}
+	case 6: // a late event for an object that another has replaced since
+		o := w.slice()
+		slicesFeed.Delete(o)
+	case 7, 8:
+		o := w.service()
+		w.services[o.Namespace+"/"+o.Name] = o
+		servicesFeed.Put(o.DeepCopy())
+	case 9:
+		for _, k := range sortedKeys(w.services) {
+			o := w.services[k]
+			delete(w.services, k)
+			servicesFeed.Delete(o.DeepCopy())
+			break
+		}
+	case 10: // events were lost: the list tells
+		for range 3 {
+			if o := w.slice(); w.r.IntN(2) == 0 {
+				w.slices[o.Namespace+"/"+o.Name] = o
+			} else {
+				delete(w.slices, o.Namespace+"/"+o.Name)
+			}
+		}
+		slicesFeed.Replace(w.sliceList())
+	case 11:
+		o := w.service()
+		w.services[o.Namespace+"/"+o.Name] = o
+		servicesFeed.Replace(w.serviceList())
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func (w *world) sliceList() (out []*discoveryv1.EndpointSlice) {
+	for _, k := range sortedKeys(w.slices) {
+		out = append(out, w.slices[k].DeepCopy())
+	}
+	return out
+}
+
+func (w *world) serviceList() (out []*corev1.Service) {
+	for _, k := range sortedKeys(w.services) {
+		out = append(out, w.services[k].DeepCopy())
+	}
+	return out
+}
+
+var someTime = time.Unix(1_800_000_000, 0)
+
+// dump is all that a Set serves, as bytes: each zone's transfer, sorted, and the
+// namespaces and reverse names that only show in negative answers.
+func dump(t *testing.T, s *Set) string {
+	t.Helper()
+	var out []string
+	apexes := [][]byte{}
+	for _, z := range s.cfg.zones {
+		apexes = append(apexes, z.apex)
+	}
+	for _, z := range s.cfg.reverse {
+		apexes = append(apexes, z.apex)
+	}
+	for _, apex := range apexes {
+		records, ok := s.Transfer(apex, netip.Addr{})
+		if !ok {
+			t.Fatalf("no transfer of %s", nameText(apex))
+		}
+		for r := range records {
+			rr, _, err := dns.UnpackRR(r, 0)
+			if err != nil {
+				t.Fatalf("record %x of %s: %v", r, nameText(apex), err)
+			}
+			if _, soa := rr.(*dns.SOA); !soa {
+				out = append(out, rr.String())
+			}
+		}
+	}
+	for ns, n := range s.namespaces.all {
+		out = append(out, fmt.Sprintf("namespace %q: %d", ns, n))
+	}
+	for b, n := range s.blocks.all {
+		out = append(out, fmt.Sprintf("block %x: %d", b, n))
+	}
+	slices.Sort(out)
+	if dup := slices.Compact(slices.Clone(out)); len(dup) != len(out) {
+		t.Fatalf("a record stands twice:\n%s", strings.Join(out, "\n"))
+	}
+	return strings.Join(out, "\n")
+}
+
+// Whatever the events and their order, what is served in the end is what the
+// final objects alone would give, byte for byte.
+func TestChangesEndAsIfBuiltFromNothing(t *testing.T) {
+	for seed := range uint64(60) {
+		w := newWorld(seed)
+		store := registry.NewStore(quiet)
+		sliceFeed, serviceFeed := store.Slices(""), store.Services("")
+		withServices := seed%3 > 0
+		if withServices {
+			serviceFeed.Replace(nil)
+		}
+		sliceFeed.Replace(nil)
+		b := newTestBuilder(t)
+		b.Build(store.Take(), someTime)
+		for i := range 150 {
+			w.step(sliceFeed, serviceFeed)
+			if !withServices && i == 149 {
+				serviceFeed.Off()
+			}
+			if w.r.IntN(3) == 0 || i == 149 {
+				b.Build(store.Take(), someTime.Add(time.Duration(i+1)*time.Second))
+			}
+		}
+		fresh := registry.NewStore(quiet)
+		freshSlices, freshServices := fresh.Slices(""), fresh.Services("")
+		list := w.sliceList()
+		w.r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		freshSlices.Replace(list)
+		if withServices {
+			freshServices.Replace(w.serviceList())
+		}
+		fb := newTestBuilder(t)
+		fb.Build(fresh.Take(), someTime)
+
+		if got, want := dump(t, b.Last()), dump(t, fb.Last()); got != want {
+			t.Fatalf("seed %d: after events:\n%s\n\nbuilt from nothing:\n%s", seed, got, want)
+		}
+		if got, want := b.Last().Services(), fb.Last().Services(); got != want {
+			t.Fatalf("seed %d: %d services after events, %d built from nothing", seed, got, want)
+		}
+	}
+}
+
+// Every record of a transfer is what a question for its name and type gets, and
+// nothing more; every name above one exists (RFC 8020).
+func TestTransferIsWhatIsAnswered(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(1000 + seed)
+		store := registry.NewStore(quiet)
+		sliceFeed, serviceFeed := store.Slices(""), store.Services("")
+		for range 40 {
+			w.step(sliceFeed, serviceFeed)
+		}
+		if seed%2 == 0 {
+			serviceFeed.Off()
+		}
+		b := newTestBuilder(t)
+		set := b.Build(store.Take(), someTime)
+		for _, apex := range []string{"registry.local", "k8s.example", "1.10.in-addr.arpa", "0.8.b.d.0.1.0.0.2.ip6.arpa"} {
+			wire, _ := ParseName(apex)
+			records, ok := set.Transfer(wire, netip.Addr{})
+			if !ok {
+				t.Fatalf("no transfer of %s", apex)
+			}
+			sets := map[string][]string{}
+			for r := range records {
+				rr, _, err := dns.UnpackRR(r, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				k := rr.Header().Name + " " + dns.TypeToString[rr.Header().Rrtype]
+				if !slices.Contains(sets[k], rr.String()) {
+					sets[k] = append(sets[k], rr.String())
+				}
+			}
+			for k, want := range sets {
+				name, typ, _ := strings.Cut(k, " ")
+				m := ask(t, set, name, dns.StringToType[typ])
+				var got []string
+				for _, rr := range m.Answer {
+					if rr.Header().Name == name {
+						got = append(got, rr.String())
+					}
+				}
+				slices.Sort(got)
+				slices.Sort(want)
+				if m.Rcode != dns.RcodeSuccess && typ != "CNAME" || !slices.Equal(got, want) {
+					t.Fatalf("seed %d: %s: transfer has\n%v\nthe answer is\n%v", seed, k, want, m)
+				}
+				for above := name; above != apex+"."; {
+					_, above, _ = strings.Cut(above, ".")
+					if m := ask(t, set, above, dns.TypeTXT); m.Rcode != dns.RcodeSuccess {
+						t.Fatalf("seed %d: %s exists, but %s above it is %s", seed, name, above, dns.RcodeToString[m.Rcode])
+					}
+				}
+			}
+		}
+	}
+}
+
+// ask looks up and writes down an answer, and reads it with another codec.
+func ask(t testing.TB, set *Set, name string, typ uint16) *dns.Msg {
+	t.Helper()
+	wire, err := ParseName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := NewAnswer()
+	set.Lookup(&Question{Name: wire, Type: typ}, a)
+	msg := append(make([]byte, headerSize), wire...)
+	msg[5] = 1
+	msg = append(msg, byte(typ>>8), byte(typ), 0, classIN)
+	msg, n, cut := a.AppendTo(msg, 0, 65535)
+	msg[2], msg[3] = 0x84, a.RCode
+	if cut {
+		msg[2] |= 2
+	}
+	msg[6], msg[7] = byte(n.Answer>>8), byte(n.Answer)
+	msg[8], msg[9] = byte(n.Authority>>8), byte(n.Authority)
+	msg[10], msg[11] = byte(n.Additional>>8), byte(n.Additional)
+	var m dns.Msg
+	if err := m.Unpack(msg); err != nil {
+		t.Fatalf("%s %s: %v: %x", name, dns.TypeToString[typ], err, msg)
+	}
+	return &m
+}
+
+// A serial stands for one frozen Set and never comes back.
+func TestSerial(t *testing.T) {
+	store := registry.NewStore(quiet)
+	feed := store.Slices("")
+	feed.Replace(nil)
+	b := newTestBuilder(t)
+	at := someTime
+	first := b.Build(store.Take(), at)
+	if first.Serial() != uint32(at.Unix()) || !b.Frozen() {
+		t.Fatalf("the first serial is %d", first.Serial())
+	}
+	put := func(addr string) {
+		feed.Put(&discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "s", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{addr}}},
+		})
+	}
+	put("10.0.0.1")
+	second := b.Build(store.Take(), at.Add(300*time.Millisecond))
+	if second.Serial() != first.Serial() || b.Frozen() {
+		t.Fatal("within a second the serial must stay, and the transfer must be the older one")
+	}
+	if strings.Contains(dump(t, second), "10.0.0.1") {
+		t.Fatal("the transfer shows what its serial does not stand for")
+	}
+	if m := ask(t, second, "web.shop.registry.local.", dns.TypeA); len(m.Answer) != 1 {
+		t.Fatal("the answer must be the newest")
+	}
+	third := b.Freeze(at.Add(time.Second))
+	if third.Serial() != first.Serial()+1 || !b.Frozen() || !strings.Contains(dump(t, third), "10.0.0.1") {
+		t.Fatal("a second later the newest Set must have a serial of its own")
+	}
+	put("10.0.0.2")
+	back := b.Build(store.Take(), at.Add(-time.Hour)) // the clock was set back
+	if back.Serial() != third.Serial() || b.Frozen() {
+		t.Fatal("a serial must not go back")
+	}
+}
+
+func TestTable(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var now table[int]
+	want := map[string]int{}
+	for range 50 {
+		before, beforeLen := now, now.len()
+		frozen := map[string]int{}
+		for k, v := range want {
+			frozen[k] = v
+		}
+		e := now.edit()
+		for range 100 {
+			k := fmt.Sprint(r.IntN(700))
+			if r.IntN(3) == 0 {
+				e.remove(k)
+				delete(want, k)
+			} else {
+				v := r.Int()
+				e.set(k, v)
+				want[k] = v
+			}
+		}
+		now = e.done()
+		check := func(what string, tab table[int], want map[string]int, n int) {
+			if n != len(want) {
+				t.Fatalf("%s: length %d, want %d", what, n, len(want))
+			}
+			for k, v := range want {
+				if got, ok := tab.get([]byte(k)); !ok || got != v {
+					t.Fatalf("%s: %q is %d, %v; want %d", what, k, got, ok, v)
+				}
+			}
+			for k, v := range tab.all {
+				if want[k] != v {
+					t.Fatalf("%s: has %q = %d", what, k, v)
+				}
+			}
+		}
+		check("changed", now, want, now.len())
+		check("before the change", before, frozen, beforeLen)
+	}
+}
+
+func TestBlocksOf(t *testing.T) {
+	for prefix, want := range map[string][]string{
+		"10.0.0.0/8":    {"10.in-addr.arpa."},
+		"10.8.0.0/14":   {"8.10.in-addr.arpa.", "9.10.in-addr.arpa.", "10.10.in-addr.arpa.", "11.10.in-addr.arpa."},
+		"192.0.2.7/32":  {"7.2.0.192.in-addr.arpa."},
+		"fd00::/8":      {"d.f.ip6.arpa."},
+		"2001:db8::/31": {"8.b.d.0.1.0.0.2.ip6.arpa.", "9.b.d.0.1.0.0.2.ip6.arpa."},
+		"0.0.0.0/0":     {"in-addr.arpa."},
+	} {
+		var got []string
+		for _, b := range blocksOf(netip.MustParsePrefix(prefix)) {
+			got = append(got, nameText(appendReverse(nil, &b)))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", prefix, got, want)
+		}
+	}
+}
+
+func FuzzDashed(f *testing.F) {
+	for _, s := range []string{"10-1-2-3", "0--1", "fd00--0", "2001-db8--1", "1-2-3-4-5-6-7-8", "--", "1--2--3", "010-1-1-1", "web-0", "0-0-0-0-0-0-0-0", "1--2-3-4-5-6-7-8"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, label []byte) {
+		got, ok := parseDashed(label)
+		// Another reader of the same text: dashes put back by the standard library.
+		s := string(label)
+		var want netip.Addr
+		if a, err := netip.ParseAddr(strings.ReplaceAll(s, "-", ".")); err == nil && a.Is4() && !strings.Contains(s, ".") {
+			want = a
+		} else if a, err := netip.ParseAddr(strings.ReplaceAll(s, "-", ":")); err == nil && a.Is6() && a.Zone() == "" && !strings.ContainsAny(s, ":.") {
+			want = a
+		}
+		if ok != want.IsValid() || ok && got != want {
+			t.Fatalf("%q: %v %v, want %v", label, got, ok, want)
+		}
+		if ok {
+			text := dashed(got)
+			back, ok := parseDashed([]byte(text))
+			if !ok || back != got || strings.HasPrefix(text, "-") || strings.HasSuffix(text, "-") {
+				t.Fatalf("%v as a label is %q, read back as %v", got, text, back)
+			}
+			s := &service{suffix: []byte{0}, hosts4: []uint32{0}, hosts6: []uint32{0}}
+			if name := s.appendCanonical(nil, got, 0); !bytes.Equal(name, append(appendLabel(nil, text), 0)) {
+				t.Fatalf("%v: canonical name %q, label %q", got, name, text)
+			}
+		}
+	})
+}
+
+func FuzzReverse(f *testing.F) {
+	f.Add("4.3.2.10.in-addr.arpa")
+	f.Add("0.0.2.10.in-addr.arpa")
+	f.Add("8.b.d.0.1.0.0.2.ip6.arpa")
+	f.Add("256.in-addr.arpa")
+	f.Add("01.in-addr.arpa")
+	f.Fuzz(func(t *testing.T, text string) {
+		name, err := ParseName(text)
+		if err != nil {
+			return
+		}
+		b, ok := parseReverse(name)
+		if !ok {
+			return
+		}
+		if back := appendReverse(nil, &b); !bytes.Equal(back, name) {
+			t.Fatalf("%q is read as %v, which is written %q", name, b, back)
+		}
+		if b.whole() {
+			want, err := dns.ReverseAddr(b.addr().String())
+			if err != nil || want != nameText(name) {
+				t.Fatalf("%q is the name of %v, which is %q", name, b.addr(), want)
+			}
+		}
+	})
+}

@@ -1,0 +1,375 @@
+package zones
+
+import (
+	"bytes"
+	"net/netip"
+	"sync/atomic"
+
+	"epdns/registry"
+)
+
+// Set is all that is served at one moment: every zone, every Service, the reverse
+// index. It never changes. Readers load it once per question (or per transfer) and
+// use it until they are done; there is nothing to lock and nothing to release.
+type Set struct {
+	cfg    *config
+	synced bool
+	serial uint32
+
+	// transfer is the Set that the serial names, which transfers serve. Live
+	// answers may be newer, since there is at most one serial a second.
+	transfer *Set
+
+	services   []table[*service] // of each zone, by <svc>.<ns>
+	namespaces table[int]        // Services in each, by label
+	index      table[[]string]   // address → keys of the Services that name it
+	blocks     table[int]        // reverse names above addresses, within reverse zones
+}
+
+// config is Config, compiled.
+type config struct {
+	zones       []*zone
+	reverse     []reverseZone
+	nameservers []netip.Addr
+}
+
+type zone struct {
+	apex                       []byte
+	labels                     int
+	ttl, ttlEmpty, ttlNXDomain uint32
+}
+
+// reverseZone is a zone of PTR records that is answered with authority.
+type reverseZone struct {
+	block block
+	apex  []byte
+}
+
+// Store holds the Set that is served.
+type Store struct{ set atomic.Pointer[Set] }
+
+// Load is the Set that is served now: one atomic load, from any goroutine. It is
+// nil before the first Publish.
+func (s *Store) Load() *Set { return s.set.Load() }
+
+// Publish puts a Set in service for all questions that come from now on.
+func (s *Store) Publish(set *Set) { s.set.Store(set) }
+
+// Serial is that of every SOA in the Set, RFC 1982.
+func (s *Set) Serial() uint32 { return s.serial }
+
+// Synced says whether the Set is complete. One that is not answers SERVFAIL.
+func (s *Set) Synced() bool { return s.synced }
+
+// Services is the number of Services in each zone.
+func (s *Set) Services() int { return s.services[0].len() }
+
+// Question is what is asked.
+type Question struct {
+	Name []byte // wire form, lower-case, with the root label
+	Type uint16
+
+	// Local is the address that the question came to, the answer for ns.dns
+	// where no nameserver is configured.
+	Local netip.Addr
+}
+
+// RCODEs (RFC 1035 section 4.1.1) and extended errors (RFC 8914) of an Answer.
+const (
+	NoError  = 0
+	ServFail = 2
+	NXDomain = 3
+	Refused  = 5
+
+	EDENotReady         = 14
+	EDENotAuthoritative = 20
+)
+
+// Lookup finds the answer to q and leaves it in ans, whose room is used again.
+func (s *Set) Lookup(q *Question, ans *Answer) {
+	ans.reset(s)
+	ans.local[0] = q.Local
+	ans.lookup(q.Name, q.Type)
+}
+
+// lookup answers for one name of the chain; it is called again for the target of
+// an alias inside our zones.
+func (a *Answer) lookup(name []byte, typ uint16) {
+	labels := a.split(name)
+	for i, z := range a.set.cfg.zones {
+		if labels >= z.labels && bytes.Equal(name[a.offsets[labels-z.labels]:], z.apex) {
+			a.zone, a.zoneAt = z, i
+			a.apexAt = int(a.offsets[labels-z.labels])
+			if !a.set.synced {
+				a.fail(ServFail, EDENotReady)
+				return
+			}
+			a.forward(name, labels-z.labels, typ)
+			return
+		}
+	}
+	if a.hops > 0 {
+		return // the alias leads out of our zones: the asker goes on from there
+	}
+	a.reverse(name, typ)
+}
+
+// split notes where the labels of a name start, the root's too.
+func (a *Answer) split(name []byte) (labels int) {
+	at := 0
+	for name[at] != 0 {
+		a.offsets[labels] = uint8(at)
+		labels++
+		at += 1 + int(name[at])
+	}
+	a.offsets[labels] = uint8(at)
+	return labels
+}
+
+// label is label i of the name last split.
+func (a *Answer) label(name []byte, i int) []byte {
+	return name[int(a.offsets[i])+1 : a.offsets[i+1]]
+}
+
+// forward answers a name of the zone found, with n labels before the apex. Names
+// are read from the right: namespace, Service, the rest.
+func (a *Answer) forward(name []byte, n int, typ uint16) {
+	a.negative = a.zone.ttlNXDomain
+	switch n {
+	case 0:
+		a.apex(typ)
+		return
+	case 1:
+		switch ns := a.label(name, 0); {
+		case string(ns) == "dns-version":
+			if typ == TypeTXT || typ == TypeANY {
+				a.single = singleVersion
+				return
+			}
+			a.nodata(false)
+		case string(ns) == "dns": // ns.dns is below
+			a.nodata(false)
+		default:
+			if _, ok := a.set.namespaces.get(name[:a.offsets[1]]); !ok {
+				a.nxdomain()
+				return
+			}
+			a.nodata(false)
+		}
+		return
+	}
+	key := name[a.offsets[n-2]:a.offsets[n]]
+	svc, ok := a.set.services[a.zoneAt].get(key)
+	if !ok {
+		if n == 2 && string(key) == string(nsLabels) {
+			a.nameserver(typ)
+			return
+		}
+		a.nxdomain()
+		return
+	}
+	a.service = svc
+	if svc.external {
+		switch {
+		case n > 2:
+			a.nxdomain()
+		case svc.cname == nil:
+			a.nodata(false)
+		default:
+			a.alias(svc.cname, typ)
+		}
+		return
+	}
+	switch n {
+	case 2:
+		a.answer(typ, svc.setA(), svc.setAAAA(), svc.setSRV())
+	case 3:
+		a.below(a.label(name, 0), typ)
+	case 4:
+		a.port(a.label(name, 0), a.label(name, 1), typ)
+	default:
+		a.nxdomain()
+	}
+}
+
+// below answers <label>.<svc>.<ns>: an endpoint, or the protocol above port names.
+func (a *Answer) below(label []byte, typ uint16) {
+	if len(label) > 0 && label[0] == '_' {
+		for i := range a.service.ports {
+			if string(label) == protocolLabels[a.service.ports[i].protocol] {
+				a.nodata(false)
+				return
+			}
+		}
+		a.nxdomain()
+		return
+	}
+	n, ok := a.service.find(label)
+	if !ok {
+		a.nxdomain()
+		return
+	}
+	a.answer(typ, a.service.nodeA(n), a.service.nodeAAAA(n), a.service.nodeSRV(n))
+}
+
+// port answers _<port>._<proto>.<svc>.<ns>.
+func (a *Answer) port(name, protocol []byte, typ uint16) {
+	for i := range a.service.ports {
+		p := &a.service.ports[i]
+		if len(name) > 1 && name[0] == '_' && string(name[1:]) == p.name && string(protocol) == protocolLabels[p.protocol] {
+			a.answer(typ, rrset{}, rrset{}, a.service.portSRV(p))
+			return
+		}
+	}
+	a.nxdomain()
+}
+
+// protocolLabels are the second labels of port names (RFC 2782; Kubernetes DNS
+// specification 2.3.2).
+var protocolLabels = [...]string{registry.TCP: "_tcp", registry.UDP: "_udp", registry.SCTP: "_sctp"}
+
+// answer picks the set of the type asked for.
+func (a *Answer) answer(typ uint16, v4, v6, srv rrset) {
+	switch typ {
+	case TypeA:
+		a.records = v4
+	case TypeAAAA:
+		a.records = v6
+	case TypeSRV:
+		a.records = srv
+		a.glue = true
+	case TypeANY:
+		if v4.n+v6.n+srv.n > 0 {
+			a.single = singleANY
+			return
+		}
+	}
+	if a.records.n == 0 {
+		a.nodata(v4.n+v6.n+srv.n == 0)
+	}
+}
+
+func (a *Answer) apex(typ uint16) {
+	switch typ {
+	case TypeSOA:
+		a.single = singleSOA
+	case TypeNS:
+		a.single = singleNS
+	case TypeANY:
+		a.single = singleANY
+	default:
+		a.nodata(false)
+	}
+}
+
+// nameserver answers ns.dns.<zone>, unless a Service has that name.
+func (a *Answer) nameserver(typ uint16) {
+	for _, addr := range a.nameservers() {
+		if typ == TypeANY || addr.Is4() && typ == TypeA || addr.Is6() && typ == TypeAAAA {
+			a.single = singleNameserver
+			a.singleType = typ
+			return
+		}
+	}
+	a.nodata(false)
+}
+
+// nameservers are the configured addresses of ns.dns.<zone>, else the one that
+// was asked, unless it means nothing to others.
+func (a *Answer) nameservers() []netip.Addr {
+	if len(a.set.cfg.nameservers) > 0 {
+		return a.set.cfg.nameservers
+	}
+	if l := a.local[0]; l.IsValid() && !l.IsLoopback() && !l.IsUnspecified() {
+		return a.local[:]
+	}
+	return nil
+}
+
+// alias adds a CNAME and goes on at its target where that is ours. After the last
+// step the chain is left as it is.
+func (a *Answer) alias(cname []byte, typ uint16) {
+	a.chain[a.hops] = cname
+	a.hops++
+	if typ == TypeCNAME || typ == TypeANY {
+		return
+	}
+	if a.hops == maxChain {
+		return
+	}
+	a.service, a.negative = nil, 0
+	a.lookup(cname[fixedSize:], typ)
+}
+
+// reverse answers names below in-addr.arpa and ip6.arpa, and refuses all others.
+func (a *Answer) reverse(name []byte, typ uint16) {
+	b, ok := parseReverse(name)
+	if b.parts == 0 {
+		a.fail(Refused, EDENotAuthoritative)
+		return
+	}
+	z := a.set.cfg.reverseZone(name)
+	a.negative = a.set.cfg.zones[0].ttlNXDomain
+	if z != nil {
+		a.apexAt = len(name) - len(z.apex)
+		a.reverseApex = z.apex
+	}
+	if !a.set.synced {
+		if z != nil {
+			a.fail(ServFail, EDENotReady)
+		} else {
+			a.fail(Refused, EDENotAuthoritative)
+		}
+		return
+	}
+	if ok && b.whole() {
+		addr := b.addr()
+		var buf [16]byte
+		if keys, found := a.set.index.get(addrKey(&buf, addr)); found {
+			if z == nil {
+				a.apexAt, a.reverseApex = 0, name
+			}
+			a.zone = a.set.cfg.zones[0]
+			a.pointers(keys, addr, typ)
+			return
+		}
+	}
+	switch {
+	case z == nil:
+		a.fail(Refused, EDENotAuthoritative)
+	case len(name) == len(z.apex):
+		a.apex(typ)
+	case !ok:
+		a.nxdomain()
+	default:
+		if _, found := a.set.blocks.get(b.key()); !found {
+			a.nxdomain()
+			return
+		}
+		a.nodata(false)
+	}
+}
+
+// pointers answers for an address that Services name.
+func (a *Answer) pointers(keys []string, addr netip.Addr, typ uint16) {
+	switch {
+	case typ == TypePTR:
+		a.ptrKeys, a.ptrAddr = keys, addr
+	case typ == TypeANY:
+		a.single = singleANY
+	case a.reverseApex != nil && a.apexAt == 0 && (typ == TypeSOA || typ == TypeNS) && a.set.cfg.reverseZone(a.reverseApex) != nil:
+		a.apex(typ) // a reverse zone of one address
+	default:
+		a.nodata(false)
+	}
+}
+
+// reverseZone is the configured reverse zone a name lies in.
+func (c *config) reverseZone(name []byte) *reverseZone {
+	for i := range c.reverse {
+		if within(name, c.reverse[i].apex) {
+			return &c.reverse[i]
+		}
+	}
+	return nil
+}

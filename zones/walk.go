@@ -1,0 +1,157 @@
+package zones
+
+import (
+	"encoding/binary"
+	"iter"
+	"net/netip"
+)
+
+// Transfer yields the records of the zone with that apex (lower-case wire form),
+// a forward or a reverse one, as an AXFR sends them (RFC 5936 section 2.2): the
+// SOA first and last, everything else once between. They are those of the Set
+// that the serial stands for, from first to last. Each record is in wire form with
+// its owner written out, and valid until the next one. ok is false where there is
+// no such zone or the Set is not synced.
+//
+// local is the address that was asked, as in a Question.
+func (s *Set) Transfer(apex []byte, local netip.Addr) (records iter.Seq[[]byte], ok bool) {
+	s = s.transfer
+	if !s.synced {
+		return nil, false
+	}
+	for i, z := range s.cfg.zones {
+		if string(z.apex) == string(apex) {
+			return s.walkZone(i, z, local), true
+		}
+	}
+	for i := range s.cfg.reverse {
+		if z := &s.cfg.reverse[i]; string(z.apex) == string(apex) {
+			return s.walkReverse(z), true
+		}
+	}
+	return nil, false
+}
+
+// InTransfer says whether a name lies within a zone that Transfer knows, which
+// decides between NOTAUTH and REFUSED.
+func (s *Set) InTransfer(name []byte) bool {
+	for _, z := range s.cfg.zones {
+		if within(name, z.apex) {
+			return true
+		}
+	}
+	return s.cfg.reverseZone(name) != nil
+}
+
+// walker writes owners out in front of records.
+type walker struct {
+	buf   []byte
+	yield func([]byte) bool
+	ended bool
+}
+
+// put yields a fragment under an owner.
+func (w *walker) put(owner []byte, fragment []byte) {
+	if w.ended {
+		return
+	}
+	w.buf = append(append(w.buf[:0], owner...), fragment[2:]...)
+	w.ended = !w.yield(w.buf)
+}
+
+func (w *walker) putSet(owner []byte, r rrset) {
+	for i := range r.n {
+		w.put(owner, r.record(uint32(i)))
+	}
+}
+
+func (s *Set) walkZone(at int, z *zone, local netip.Addr) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		w := &walker{yield: yield}
+		soa := appendSOA(nil, headerSize, z.ttlNXDomain, z.apex, s.serial, z.ttlNXDomain)
+		w.put(z.apex, soa)
+		ns := append(append([]byte{}, nsLabels...), z.apex...)
+		w.put(z.apex, appendNamed(nil, headerSize, TypeNS, z.ttl, ns))
+		if _, ok := s.services[at].get(nsLabels); !ok {
+			a := Answer{set: s, local: [1]netip.Addr{local}}
+			for _, addr := range a.nameservers() {
+				w.put(ns, appendAddr(nil, headerSize, z.ttl, addr))
+			}
+		}
+		w.put(append([]byte("\x0bdns-version"), z.apex...), append(appendFixed(nil, headerSize, TypeTXT, z.ttl, len(schemaVersion)), schemaVersion...))
+		s.services[at].all(func(_ string, svc *service) bool {
+			svc.walk(w)
+			return !w.ended
+		})
+		w.put(z.apex, soa)
+	}
+}
+
+// walk puts the records of one Service at all its names.
+func (s *service) walk(w *walker) {
+	if s.external {
+		if s.cname != nil {
+			w.put(s.suffix, s.cname)
+		}
+		return
+	}
+	w.putSet(s.suffix, s.setA())
+	w.putSet(s.suffix, s.setAAAA())
+	w.putSet(s.suffix, s.setSRV())
+	var owner []byte
+	for i := range s.ports {
+		p := &s.ports[i]
+		owner = appendLabel(owner[:0], "_"+p.name)
+		owner = appendLabel(owner, protocolLabels[p.protocol])
+		w.putSet(append(owner, s.suffix...), s.portSRV(p))
+	}
+	put := func(label string, n node) {
+		owner = append(appendLabel(owner[:0], label), s.suffix...)
+		w.putSet(owner, s.nodeA(n))
+		w.putSet(owner, s.nodeAAAA(n))
+		w.putSet(owner, s.nodeSRV(n))
+	}
+	for i := range s.labels {
+		put(s.labels[i].name, s.nodes[s.labels[i].node])
+	}
+	for addr := range s.addrs() {
+		// Where the address in dashes is somebody's host name, that is what it means.
+		label := dashed(addr)
+		if _, taken := s.searchLabel([]byte(label)); !taken && s.fits(label) {
+			n, _ := s.find([]byte(label))
+			put(label, n)
+		}
+	}
+}
+
+func (s *Set) walkReverse(z *reverseZone) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		w := &walker{yield: yield}
+		primary := s.cfg.zones[0]
+		soa := appendSOA(nil, headerSize, primary.ttlNXDomain, primary.apex, s.serial, primary.ttlNXDomain)
+		w.put(z.apex, soa)
+		w.put(z.apex, appendNamed(nil, headerSize, TypeNS, primary.ttl, append(append([]byte{}, nsLabels...), primary.apex...)))
+		a := NewAnswer()
+		s.index.all(func(key string, _ []string) bool {
+			addr, _ := netip.AddrFromSlice([]byte(key))
+			if !z.block.contains(addr) {
+				return true
+			}
+			b := blockOf(addr, z.block.parts)
+			name := appendReverse(nil, &b)
+			s.Lookup(&Question{Name: name, Type: TypePTR}, a)
+			message := append(make([]byte, headerSize), name...)
+			message, n, _ := a.AppendTo(append(message, 0, TypePTR, 0, classIN), 0, 1<<16)
+			for at := headerSize + len(name) + 4; n.Answer > 0; n.Answer-- {
+				end := at + fixedSize + int(binary.BigEndian.Uint16(message[at+fixedSize-2:]))
+				w.put(name, message[at:end])
+				at = end
+			}
+			return !w.ended
+		})
+		w.put(z.apex, soa)
+	}
+}
+
+// TransferSerial is the serial of the Set that transfers serve.
+func (s *Set) TransferSerial() uint32 { return s.transfer.serial }
