@@ -1,0 +1,3 @@
+module epdns/test
+
+go 1.26.0
