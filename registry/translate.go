@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -77,8 +78,8 @@ func translateEndpoint(in *discoveryv1.Endpoint, family discoveryv1.AddressType)
 	}
 	out := Endpoint{
 		Addr:        addr,
-		Node:        value(in.NodeName, ""),
-		Zone:        value(in.Zone, ""),
+		Node:        shared(value(in.NodeName, "")),
+		Zone:        shared(value(in.Zone, "")),
 		Ready:       value(in.Conditions.Ready, true),
 		Serving:     value(in.Conditions.Serving, true),
 		Terminating: value(in.Conditions.Terminating, false),
@@ -136,6 +137,9 @@ func translatePort(name string, protocol corev1.Protocol, number int32) (Port, e
 	}
 	return p, nil
 }
+
+// shared returns the one copy of a text that many endpoints have.
+func shared(s string) string { return unique.Make(s).Value() }
 
 func value[T any](p *T, otherwise T) T {
 	if p == nil {

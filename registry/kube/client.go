@@ -1,0 +1,133 @@
+package kube
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+)
+
+// kind is a kind of object that we watch.
+type kind struct {
+	name     string // as in a manifest
+	resource string // as in a URL
+	group    schema.GroupVersion
+	example  runtime.Object
+}
+
+var (
+	endpointSlices = &kind{"EndpointSlice", "endpointslices", discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}}
+	services       = &kind{"Service", "services", corev1.SchemeGroupVersion, &corev1.Service{}}
+)
+
+// fullResource is the resource as a person writes it in a role.
+func (k *kind) fullResource() string {
+	return schema.GroupResource{Group: k.group.Group, Resource: k.resource}.String()
+}
+
+// newScheme knows the two kinds and nothing else. client-go's scheme knows all of
+// them and, through them, doubles the size of the program.
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	s.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{})
+	metav1.AddToGroupVersion(s, discoveryv1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
+	return s
+}
+
+// client talks to the two API groups over one connection.
+type client struct {
+	groups map[schema.GroupVersion]rest.Interface
+}
+
+func newClient(rc *rest.Config) (*client, error) {
+	rc = rest.CopyConfig(rc)
+	rc.UserAgent = userAgent()
+	rc.QPS = -1 // a handful of requests, none of them to be delayed
+	rc.WarningHandler = rest.NoWarnings{}
+	rc.NegotiatedSerializer = serializer.NewCodecFactory(newScheme()).WithoutConversion()
+	rc.ContentType = runtime.ContentTypeProtobuf
+	rc.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	if rc.Dial == nil && rc.Transport == nil {
+		rc.Dial = dialer.DialContext
+	}
+	pings.Lock()
+	defer pings.Unlock()
+	defer setPings()()
+	hc, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{groups: map[schema.GroupVersion]rest.Interface{}}
+	for _, k := range []*kind{endpointSlices, services} {
+		gc := rest.CopyConfig(rc)
+		gc.GroupVersion = &k.group
+		gc.APIPath = "/apis"
+		if k.group.Group == "" {
+			gc.APIPath = "/api"
+		}
+		if c.groups[k.group], err = rest.RESTClientForConfigAndClient(gc, hc); err != nil {
+			return nil, fmt.Errorf("client for %s: %w", k.group, err)
+		}
+	}
+	return c, nil
+}
+
+// dialer finds a dead peer under any protocol: 5 s of silence, then two probes 5 s
+// apart. HTTP/2 has its pings besides; HTTP/1.1 has only this.
+var dialer = &net.Dialer{
+	Timeout: 5 * time.Second,
+	KeepAliveConfig: net.KeepAliveConfig{
+		Enable:   true,
+		Idle:     5 * time.Second,
+		Interval: 5 * time.Second,
+		Count:    2,
+	},
+}
+
+// The HTTP/2 transport is made inside client-go, which takes its settings from the
+// environment only. After 5 s of silence it pings; 4 s later it gives up: 9 s, where
+// its defaults make 45. That is less than SyncDeadline, so that a connection that
+// died is not taken for a streaming list without an end.
+var pingSettings = map[string]string{
+	"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5",
+	"HTTP2_PING_TIMEOUT_SECONDS":      "4",
+}
+
+// pings guards the environment between setPings and its undoing.
+var pings sync.Mutex
+
+// setPings sets what the user has not set. The function it returns undoes that.
+func setPings() (undo func()) {
+	var ours []string
+	for name, value := range pingSettings {
+		if _, theirs := os.LookupEnv(name); !theirs && os.Setenv(name, value) == nil {
+			ours = append(ours, name)
+		}
+	}
+	return func() {
+		for _, name := range ours {
+			os.Unsetenv(name)
+		}
+	}
+}
+
+// userAgent tells the operator of the API server who asks.
+func userAgent() string {
+	version := "devel"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		version = info.Main.Version
+	}
+	return "epdns/" + version
+}

@@ -1,0 +1,40 @@
+// Package kube is a [registry.Source] that watches a cluster. It is the only
+// package that talks to the Kubernetes API.
+//
+//	API server ── reflector ──▶ sink ──▶ registry.Feed ──▶ Store
+//	    ▲            │
+//	    └── lister ◀─┘   sees every request and its outcome
+//
+// There is a feed for EndpointSlices and one for Services, in each of the
+// configured namespaces or once for all of them. A feed has a client-go
+// Reflector of its own, which lists, watches and lists again; what it reads goes
+// straight to the Store. There is no informer and no second copy of the cluster.
+//
+// # Connection
+//
+// Nothing that happens on the way empties the Store: it keeps the last state
+// until the API server has something newer to say. Attempts are repeated for
+// ever, at most [maxBackoff] apart (and a little more, by chance). A stream that
+// no longer moves is noticed in three ways: HTTP/2 pings and TCP keepalives find
+// a dead connection within 15 s, and a watch that stays silent for longer than
+// bookmarks take is opened again from where it was.
+//
+// The initial state comes as a streaming list ("watchlist") where the server has
+// it. Some servers and proxies never send the bookmark that ends it; after
+// [Source.SyncDeadline] the source goes over to LIST and WATCH ("list") for good,
+// provided that the LIST is answered.
+//
+// # Rights
+//
+// EndpointSlices are needed: without the right to list them from the start, Run
+// returns an error that says what to grant. Services are wanted: without the
+// right to list them the feed is off, with one warning, and asked for again every
+// minute. A right that is taken away later is trouble like any other: what is
+// known stays.
+//
+// # Logging
+//
+// One line when something goes wrong and one when it is right again, however
+// many requests fail in between. client-go's own log lines are switched off for
+// what runs here.
+package kube

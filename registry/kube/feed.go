@@ -1,0 +1,384 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptrace"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// maxBackoff is the longest pause between two attempts, but for jitter. A server
+	// that comes back should be noticed within the TTL of an answer.
+	maxBackoff = 5 * time.Second
+
+	// rightsInterval is how often a right that we lack is asked for again.
+	rightsInterval = time.Minute
+
+	// silence is how long a watch may stay without an event. Bookmarks are asked for
+	// and come about every 60 s; this leaves them a quarter more.
+	silence = 75 * time.Second
+
+	// unreached is how long a streaming list may wait for its connection. Dialling and
+	// TLS have limits of their own below that; this is for proxies, which have not.
+	unreached = 30 * time.Second
+)
+
+// backoff is between attempts, in the reflector and here.
+func backoff() wait.Backoff {
+	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.3, Cap: maxBackoff, Steps: 10}
+}
+
+// feed keeps one kind of object within one scope up to date.
+type feed struct {
+	src       *Source
+	kind      *kind
+	namespace string
+	lister    *lister
+
+	mu      sync.Mutex
+	status  FeedStatus
+	mode    string // of the initial state that is being read
+	upSince time.Time
+
+	// What is under way and may stall: a request, then its stream.
+	cancel  context.CancelFunc
+	stream  watch.Interface
+	initial bool      // it is a streaming list
+	reached bool      // and got as far as a connection
+	due     time.Time // when it counts as stalled; zero: nothing is watched over
+	timer   *time.Timer
+}
+
+const (
+	modeList      = "list"
+	modeWatchList = "watchlist"
+)
+
+func newFeed(src *Source, k *kind, namespace string, c rest.Interface) *feed {
+	f := &feed{src: src, kind: k, namespace: namespace}
+	f.status = FeedStatus{Kind: k.name, Namespace: namespace}
+	f.lister = newLister(f, c)
+	return f
+}
+
+// run lists and watches until ctx ends. Its error means that there is no right to.
+func (f *feed) run(ctx context.Context, to cache.ReflectorStore, off func()) error {
+	pause, within := backoff(), backoff()
+	reflector := cache.NewReflectorWithOptions(f.lister, f.kind.example, to, cache.ReflectorOptions{
+		Name:    f.kind.resource + " in " + f.scope(),
+		Backoff: &within,
+	})
+	defer f.close()
+	for {
+		err := reflector.ListAndWatchWithContext(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		delay, err := f.next(err, &pause, off)
+		if err != nil {
+			return err
+		}
+		if !sleep(ctx, delay) {
+			return nil
+		}
+	}
+}
+
+// next decides what follows a round of list and watch: an error to end with, or
+// the pause before the next round.
+func (f *feed) next(err error, pause *wait.Backoff, off func()) (time.Duration, error) {
+	f.mu.Lock()
+	up := f.upSince
+	f.upSince = time.Time{}
+	f.status.Connected = false
+	f.due = time.Time{}
+	f.release()
+	fresh := f.status.Lists == 0
+	f.mu.Unlock()
+
+	forbidden, unauthorized := apierrors.IsForbidden(err), apierrors.IsUnauthorized(err)
+	switch {
+	case !fresh || !forbidden && !unauthorized:
+	case f.kind == endpointSlices && forbidden:
+		return 0, fmt.Errorf("%s at %s: no right to read them (%s); grant %s",
+			f.kind.fullResource(), f.src.server, reason(err), f.grant())
+	case f.kind == endpointSlices:
+		return 0, fmt.Errorf("%s at %s: the API server does not accept our credentials (%s); check the user or the token of the %s",
+			f.kind.fullResource(), f.src.server, reason(err), f.src.where)
+	case forbidden:
+		f.switchOff(reason(err), off)
+		return rightsInterval, nil
+	default:
+		f.src.link.down(f, err)
+	}
+	// A watch that lasted has earned an immediate next round: its end is a 410 or a
+	// server's restart, and the state is to be read again.
+	if !up.IsZero() && time.Since(up) >= maxBackoff {
+		*pause = backoff()
+		return 0, nil
+	}
+	return pause.Step(), nil
+}
+
+// switchOff tells the registry, once, that this kind is not to be had.
+func (f *feed) switchOff(why string, off func()) {
+	f.mu.Lock()
+	was := f.status.Off
+	f.status.Off, f.status.Synced = true, true
+	f.mu.Unlock()
+	f.src.link.up(f) // this is an answer; what was wrong before is not any more
+	if was {
+		return
+	}
+	off()
+	f.src.log.Warn("no right to list Services: ExternalName is not answered, a Service without slices does not exist and "+
+		"settings on Services are not seen; asking again every minute",
+		"namespace", f.scope(), "grant", f.grant(), "err", why)
+}
+
+// scope is the feed's scope, for people.
+func (f *feed) scope() string {
+	if f.namespace == "" {
+		return "all namespaces"
+	}
+	return "namespace " + f.namespace
+}
+
+// grant is what is missing where something is forbidden.
+func (f *feed) grant() string {
+	role := "Role"
+	if f.namespace == "" {
+		role = "ClusterRole"
+	}
+	return fmt.Sprintf("list and watch %s in %s (%s)", f.kind.fullResource(), f.scope(), role)
+}
+
+func (f *feed) snapshot() FeedStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
+
+// What follows is told by lister and sink.
+
+// listing says that a LIST is being made. It has its own time limit.
+func (f *feed) listing() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mode = modeList
+	f.due = time.Time{}
+}
+
+// failed says that a request failed.
+func (f *feed) failed(err error) {
+	f.mu.Lock()
+	f.due = time.Time{}
+	f.status.Connected = false
+	f.status.LastError = reason(err)
+	f.status.LastErrorTime = time.Now()
+	fresh := f.status.Lists == 0
+	f.mu.Unlock()
+
+	if !answered(err) {
+		f.src.streaming.CompareAndSwap(streamingDoubt, streamingOn) // it was not the stream's fault
+	}
+	if fresh && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
+		return // next decides
+	}
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return // the usual way to be told to list again
+	}
+	f.src.link.down(f, err)
+}
+
+// opening says that a watch is about to be opened. From here on it is watched over:
+// a streaming list has until the deadline, counted from the first connection it
+// got; any other watch must not be silent for too long.
+func (f *feed) opening(ctx context.Context, initial bool) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.release()
+	f.cancel = cancel
+	switch {
+	case !initial:
+		f.expect(silence)
+	case !f.initial || f.due.IsZero():
+		f.reached = false
+		f.expect(unreached)
+		fallthrough
+	default:
+		f.mode = modeWatchList
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { f.connection() }})
+	}
+	f.initial = initial
+	return ctx
+}
+
+// connection says that a streaming list got one.
+func (f *feed) connection() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.initial && !f.reached && !f.due.IsZero() {
+		f.reached = true
+		f.expect(f.src.SyncDeadline)
+	}
+}
+
+// inDoubt says that the streaming list under way has had its time.
+func (f *feed) inDoubt() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.initial && f.reached
+}
+
+// opened says that the watch is open.
+func (f *feed) opened(w watch.Interface) {
+	f.mu.Lock()
+	f.stream = w
+	plain := !f.initial
+	if plain {
+		f.connected()
+	}
+	f.mu.Unlock()
+	if plain {
+		f.src.link.up(f)
+	}
+}
+
+// listed says that an initial state was handed over.
+func (f *feed) listed() {
+	f.mu.Lock()
+	mode, wasOff := f.mode, f.status.Off
+	f.status.Mode, f.status.Synced, f.status.Off = mode, true, false
+	f.status.Lists++
+	f.status.LastEvent = time.Now()
+	if f.initial = false; mode == modeWatchList {
+		f.connected() // the stream goes on as a watch
+		f.expect(silence)
+	} else {
+		f.due = time.Time{}
+	}
+	f.mu.Unlock()
+
+	if mode == modeWatchList {
+		f.src.link.up(f)
+	} else if f.src.streaming.CompareAndSwap(streamingDoubt, streamingOff) {
+		f.src.log.Warn("the streaming list did not end in time; using LIST and WATCH from now on", "server", f.src.server, "deadline", f.src.SyncDeadline)
+	}
+	if wasOff {
+		f.src.log.Info("Services may be listed now: they are watched", "namespace", f.scope())
+	}
+}
+
+// event says that a watch brought an object, usable or not.
+func (f *feed) event(usable bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status.Events++
+	if !usable {
+		f.status.Skipped++
+	}
+	f.moved()
+}
+
+func (f *feed) bookmark() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.moved()
+}
+
+func (f *feed) skip() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status.Skipped++
+}
+
+// What follows needs f.mu.
+
+func (f *feed) moved() {
+	f.status.LastEvent = time.Now()
+	f.due = f.status.LastEvent.Add(silence) // the timer looks when it fires
+}
+
+func (f *feed) connected() {
+	f.status.Connected = true
+	if f.upSince.IsZero() {
+		f.upSince = time.Now()
+	}
+}
+
+// expect sets the time by which something must have happened.
+func (f *feed) expect(within time.Duration) {
+	f.due = time.Now().Add(within)
+	if f.timer == nil {
+		f.timer = time.AfterFunc(within, f.check)
+	} else {
+		f.timer.Reset(within)
+	}
+}
+
+// check runs when the timer fires: it ends what has stalled. The reflector then
+// goes on by itself, with the next watch or, in place of a streaming list, a LIST.
+func (f *feed) check() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.due.IsZero() {
+		return
+	}
+	if left := time.Until(f.due); left > 0 {
+		f.timer.Reset(left)
+		return
+	}
+	f.due = time.Time{}
+	if f.initial && f.reached {
+		f.src.streaming.CompareAndSwap(streamingOn, streamingDoubt)
+	} else if !f.initial {
+		f.status.Reopened++
+	}
+	f.status.Connected = false
+	f.release()
+}
+
+// release ends the request or stream under way, if there is one. A stream is
+// stopped rather than cancelled: to the reflector it then ends like any other.
+func (f *feed) release() {
+	if f.stream != nil {
+		f.stream.Stop()
+	}
+	if f.cancel != nil {
+		f.cancel()
+	}
+	f.stream, f.cancel = nil, nil
+}
+
+func (f *feed) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.due = time.Time{}
+	f.release()
+	f.status.Connected = false
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+}
+
+// sleep waits, and says whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,112 @@
+package kube
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// link is what goes wrong between us and the API server, told once. Feeds share
+// it: a lost connection hits all of them and is one line, not one for each.
+type link struct {
+	log    *slog.Logger
+	server string
+
+	mu      sync.Mutex
+	trouble map[*feed]string // what is wrong with a feed
+	told    map[string]bool  // and not taken back yet
+}
+
+func newLink(log *slog.Logger, server string) link {
+	return link{log: log, server: server, trouble: map[*feed]string{}, told: map[string]bool{}}
+}
+
+// down says that a feed failed.
+func (l *link) down(f *feed, err error) {
+	what, text := classify(f, err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trouble[f] = what
+	if l.told[what] {
+		return
+	}
+	l.told[what] = true
+	l.log.Warn(what+"; what is known stays, trying again", "server", l.server, "kind", f.kind.name, "namespace", f.scope(), "err", text)
+}
+
+// up says that a feed works. What nobody suffers from any more is taken back.
+func (l *link) up(f *feed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, was := l.trouble[f]; !was {
+		return
+	}
+	delete(l.trouble, f)
+	var mended []string
+	for what := range l.told {
+		if !l.suffers(what) {
+			mended = append(mended, what)
+			delete(l.told, what)
+		}
+	}
+	if len(mended) > 0 {
+		slices.Sort(mended)
+		l.log.Info("watching again", "server", l.server, "was", strings.Join(mended, "; "))
+	}
+}
+
+func (l *link) suffers(what string) bool {
+	for _, w := range l.trouble {
+		if w == what {
+			return true
+		}
+	}
+	return false
+}
+
+// classify puts errors that mean the same trouble under the same words: no
+// connection is no connection, whatever the port number or the text.
+func classify(f *feed, err error) (what, text string) {
+	text = reason(err)
+	var network net.Error
+	switch {
+	case apierrors.IsForbidden(err):
+		return "no right to read " + f.kind.fullResource() + " in " + f.scope(), text
+	case apierrors.IsUnauthorized(err):
+		return "the API server does not accept our credentials", text
+	case apierrors.IsNotFound(err):
+		return "the API server does not have " + f.kind.fullResource(), text
+	case answered(err):
+		return "the API server reports an error", text
+	case errors.As(err, &network), errors.Is(err, errNoAnswer), errors.Is(err, errCut), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return "no connection to the API server", text
+	}
+	return "the answer of the API server is not understood", text
+}
+
+// answered says whether an error is an answer of the API server.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+// reason is the text of an error on one line, without the URL of the request and
+// what client-go puts in front.
+func reason(err error) string {
+	var status apierrors.APIStatus
+	var request *url.Error
+	if errors.As(err, &status) && status.Status().Message != "" {
+		return strings.Join(strings.Fields(status.Status().Message), " ")
+	}
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

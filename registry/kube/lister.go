@@ -1,0 +1,117 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// lister makes the requests of one feed. It stands between the reflector and the
+// client because here, and only here, every outcome passes: the reflector hides
+// refused connections and broken watches from its error handler.
+type lister struct {
+	*cache.ListWatch
+	feed *feed
+}
+
+var _ cache.ListerWatcherWithContext = (*lister)(nil)
+
+func newLister(f *feed, c rest.Interface) *lister {
+	request := func(opts *metav1.ListOptions) *rest.Request {
+		return c.Get().
+			MaxRetries(0). // client-go repeats what times out ten times before it says so
+			Namespace(f.namespace).
+			Resource(f.kind.resource).
+			VersionedParams(opts, metav1.ParameterCodec)
+	}
+	return &lister{feed: f, ListWatch: &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return request(&opts).Do(ctx).Get()
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.Watch = true
+			return request(&opts).Watch(ctx)
+		},
+	}}
+}
+
+// listTimeout ends a LIST that gets no further. The API server itself gives up
+// after a minute.
+const listTimeout = 2 * time.Minute
+
+// errNoStreaming makes the reflector LIST instead: it does so after any error of a
+// streaming list.
+var errNoStreaming = errors.New("streaming lists are not used")
+
+var (
+	// errNoAnswer is a request that we ended ourselves.
+	errNoAnswer = errors.New("no answer in time")
+	// errCut is a watch whose connection ended before the answer.
+	errCut = errors.New("the connection timed out or was closed")
+)
+
+// emptyWatch is what client-go returns, without an error, where a watch timed out or
+// was cut off before it began.
+var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
+
+func (l *lister) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	l.feed.listing()
+	lctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	list, err := l.ListWatch.ListWithContext(lctx, opts)
+	if err != nil && ctx.Err() == nil {
+		if lctx.Err() != nil {
+			err = errNoAnswer
+		}
+		l.feed.failed(err)
+	}
+	return list, err
+}
+
+func (l *lister) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	if initial && l.feed.src.streaming.Load() != streamingOn {
+		return nil, errNoStreaming
+	}
+	wctx := l.feed.opening(ctx, initial)
+	w, err := l.ListWatch.WatchWithContext(wctx, opts)
+	if err == nil && reflect.TypeOf(w) == emptyWatch {
+		err = errCut
+	}
+	if err == nil {
+		l.feed.opened(w)
+		return w, nil
+	}
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	stalled := wctx.Err() != nil
+	if stalled {
+		err = errNoAnswer
+	}
+	if !initial {
+		l.feed.failed(err)
+		return nil, err
+	}
+	// Any answer, and the lack of one from a server that was reached, may be about
+	// streaming only: the LIST that follows decides whether something is wrong.
+	if !answered(err) && !(stalled && l.feed.inDoubt()) {
+		l.feed.failed(err)
+	}
+	// A refused connection and a "too many requests" would be repeated right here by
+	// the reflector, which then sits out its backoff without looking at ctx; hidden
+	// in text they come back to the feed's own loop.
+	if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
+		err = errors.New(err.Error())
+	}
+	return nil, err
+}

@@ -1,0 +1,642 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"epdns/registry"
+)
+
+var sliceType = metav1.TypeMeta{Kind: "EndpointSlice", APIVersion: "discovery.k8s.io/v1"}
+
+func slice(service, name string, addresses ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		TypeMeta: sliceType,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, UID: types.UID("uid-" + name),
+			Labels: map[string]string{discoveryv1.LabelServiceName: service},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+	}
+	return s
+}
+
+func service(name string) *corev1.Service {
+	return &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{Kind: "Service", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)},
+	}
+}
+
+// logBuffer collects log lines.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) lines(with string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for l := range strings.Lines(b.buf.String()) {
+		if strings.Contains(l, with) {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// world is a source at work on a fake cluster, in fake time.
+type world struct {
+	t     *testing.T
+	api   *fakeAPI
+	pipe  *pipe
+	src   *Source
+	store *registry.Store
+	log   *logBuffer
+	ended chan error
+}
+
+// newWorld has Service shop/web with one endpoint.
+func newWorld(t *testing.T, namespaces ...string) *world {
+	t.Helper()
+	w := &world{t: t, api: newFakeAPI(), log: &logBuffer{}, ended: make(chan error, 1)}
+	w.pipe = &pipe{handler: w.api}
+	w.pipe.connects.Store(true)
+	w.api.put(service("web"))
+	w.api.put(slice("web", "web-1", "10.0.0.1"))
+	if namespaces == nil {
+		namespaces = []string{""}
+	}
+	log := slog.New(slog.NewTextHandler(w.log, nil))
+	src, err := newSource(&rest.Config{Host: "http://cluster", Transport: w.pipe}, "cluster http://cluster (test)", namespaces, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.src = src
+	w.store = registry.NewStore(slog.New(slog.DiscardHandler))
+	return w
+}
+
+// run starts the source and ends it with the test.
+func (w *world) run() {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	go func() { w.ended <- w.src.Run(ctx, w.store) }()
+	w.t.Cleanup(func() {
+		cancel()
+		synctest.Wait()
+		if len(w.ended) != 1 {
+			w.t.Error("Run has not returned at once")
+		} else if err := <-w.ended; err != nil {
+			w.t.Errorf("Run: %v", err)
+		}
+		if w.t.Failed() {
+			w.t.Logf("log:\n%s", w.log)
+		}
+	})
+	synctest.Wait()
+}
+
+// after lets fake time pass until everything has come to rest.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (w *world) synced() bool {
+	select {
+	case <-w.store.Synced():
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *world) wantAddresses(service string, want ...string) {
+	w.t.Helper()
+	svc := w.store.Snapshot("shop", service)
+	if svc == nil {
+		w.t.Fatalf("Service %s does not exist", service)
+	}
+	var have []string
+	for _, s := range svc.Slices {
+		for _, e := range s.Endpoints {
+			have = append(have, e.Addr.String())
+		}
+	}
+	if strings.Join(have, " ") != strings.Join(want, " ") {
+		w.t.Errorf("%s has %v, want %v", service, have, want)
+	}
+}
+
+func (w *world) wantLines(n int, with string) {
+	w.t.Helper()
+	if have := w.log.lines(with); have != n {
+		w.t.Errorf("%d log lines with %q, want %d", have, with, n)
+	}
+}
+
+// status returns that of the slices (0) or services (1) of the first scope.
+func (w *world) status(i int) FeedStatus { return w.src.Status()[i] }
+
+func TestFollowsTheCluster(t *testing.T) {
+	for _, namespaces := range [][]string{nil, {"shop"}, {"data", "shop"}} {
+		t.Run(strings.Join(namespaces, ","), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, namespaces...)
+				w.run()
+				if !w.synced() {
+					t.Fatal("not synced")
+				}
+				w.wantAddresses("web", "10.0.0.1")
+
+				w.api.put(slice("web", "web-2", "10.0.0.2"))
+				synctest.Wait()
+				w.wantAddresses("web", "10.0.0.1", "10.0.0.2")
+
+				w.api.put(slice("web", "web-1", "10.0.0.9"))
+				synctest.Wait()
+				w.wantAddresses("web", "10.0.0.9", "10.0.0.2")
+
+				w.api.delete(slice("web", "web-2"))
+				synctest.Wait()
+				w.wantAddresses("web", "10.0.0.9")
+
+				w.api.delete(service("web"))
+				synctest.Wait()
+				if w.store.Snapshot("shop", "web") != nil {
+					t.Error("deleted Service still exists")
+				}
+				for _, st := range w.src.Status() {
+					if st.Mode != "watchlist" || !st.Synced || !st.Connected || st.Off || st.Lists != 1 || st.Skipped != 0 {
+						t.Errorf("status %+v", st)
+					}
+				}
+				w.wantLines(0, "")
+			})
+		})
+	}
+}
+
+func TestServicesForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.api.set(func() { w.api.forbidden["services"] = true })
+		w.api.put(slice("orphan", "orphan-1", "10.0.0.5"))
+		w.run()
+		if !w.synced() {
+			t.Fatal("a feed that is off counts as synced")
+		}
+		w.wantAddresses("orphan", "10.0.0.5")
+		if st := w.status(1); !st.Off || !st.Synced {
+			t.Errorf("status %+v", st)
+		}
+		after(50 * time.Second)
+		if n := w.api.count(isList("services")); n != 1 {
+			t.Errorf("%d lists of services within the first minute", n)
+		}
+		after(5 * time.Minute)
+		if n := w.api.count(isList("services")); n != 6 {
+			t.Errorf("%d lists of services in five minutes, want one each", n)
+		}
+		w.wantLines(1, "")
+		w.wantLines(1, "level=WARN msg=\"no right to list Services")
+
+		w.api.set(func() { w.api.forbidden["services"] = false })
+		after(time.Minute)
+		if st := w.status(1); st.Off || st.Lists != 1 {
+			t.Errorf("status %+v", st)
+		}
+		if w.store.Snapshot("shop", "orphan") != nil {
+			t.Error("with Services listed, slices alone make none")
+		}
+		w.wantAddresses("web", "10.0.0.1")
+		w.wantLines(1, "level=INFO msg=\"Services may be listed now")
+		w.wantLines(2, "")
+
+		// Taken away again, the state stays.
+		w.api.set(func() { w.api.forbidden["services"] = true })
+		w.api.expire()
+		after(5 * time.Minute)
+		if st := w.status(1); st.Off || st.Connected || st.LastError == "" {
+			t.Errorf("status %+v", st)
+		}
+		w.wantAddresses("web", "10.0.0.1")
+		w.wantLines(1, "no right to read services in all namespaces; what is known stays")
+		w.wantLines(3, "")
+
+		w.api.set(func() { w.api.forbidden["services"] = false })
+		after(10 * time.Second)
+		w.wantLines(1, "watching again")
+		w.wantLines(4, "")
+	})
+}
+
+func TestSlicesForbidden(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		namespaces []string
+		deny       func(*fakeAPI)
+		want       []string
+	}{
+		{"everywhere", nil, func(a *fakeAPI) { a.forbidden["endpointslices"] = true },
+			[]string{"endpointslices.discovery.k8s.io", "http://cluster", "cannot list", "grant list and watch endpointslices.discovery.k8s.io in all namespaces (ClusterRole)"}},
+		{"in a namespace", []string{"shop"}, func(a *fakeAPI) { a.forbidden["endpointslices"] = true },
+			[]string{"in namespace shop (Role)"}},
+		{"credentials", nil, func(a *fakeAPI) { a.code = http.StatusUnauthorized },
+			[]string{"does not accept our credentials", "cluster http://cluster (test)"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tc.namespaces...)
+				w.api.set(func() { tc.deny(w.api) })
+				err := w.src.Run(t.Context(), w.store)
+				if err == nil {
+					t.Fatal("no error")
+				}
+				for _, want := range tc.want {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("error %q lacks %q", err, want)
+					}
+				}
+				if strings.Contains(err.Error(), "\n") {
+					t.Errorf("error of several lines: %q", err)
+				}
+			})
+		})
+	}
+}
+
+func TestSlicesForbiddenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run()
+		w.api.set(func() { w.api.forbidden["endpointslices"] = true })
+		w.api.expire()
+		after(time.Minute)
+		w.wantAddresses("web", "10.0.0.1")
+		w.wantLines(1, "no right to read endpointslices.discovery.k8s.io")
+	})
+}
+
+func TestUnreachableAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.pipe.refused.Store(true)
+		w.run()
+		after(time.Hour)
+		if w.synced() {
+			t.Fatal("synced with nothing")
+		}
+		w.wantLines(1, "level=WARN msg=\"no connection to the API server")
+		w.wantLines(1, "")
+		if st := w.status(0); st.Synced || st.Connected || !strings.Contains(st.LastError, "connection refused") {
+			t.Errorf("status %+v", st)
+		}
+
+		w.pipe.refused.Store(false)
+		after(7 * time.Second) // the longest pause, with jitter
+		w.wantAddresses("web", "10.0.0.1")
+		if !w.synced() {
+			t.Error("not synced")
+		}
+		w.wantLines(1, "level=INFO msg=\"watching again")
+		w.wantLines(2, "")
+		if st := w.status(0); st.Mode != "watchlist" {
+			t.Errorf("mode %q after a time without connection", st.Mode)
+		}
+	})
+}
+
+func TestLostLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run()
+		after(time.Minute)
+		w.pipe.refused.Store(true)
+		w.pipe.cut()
+		after(time.Hour)
+		w.wantAddresses("web", "10.0.0.1")
+		if st := w.status(0); st.Connected || !st.Synced {
+			t.Errorf("status %+v", st)
+		}
+		w.api.put(slice("web", "web-2", "10.0.0.2")) // meanwhile
+
+		w.pipe.refused.Store(false)
+		after(7 * time.Second)
+		w.wantAddresses("web", "10.0.0.1", "10.0.0.2")
+		w.wantLines(1, "level=WARN msg=\"no connection")
+		w.wantLines(1, "watching again")
+		w.wantLines(2, "")
+		if st := w.status(0); st.Lists != 1 || !st.Connected {
+			t.Errorf("status %+v: the watch should have gone on where it was", st)
+		}
+	})
+}
+
+// client-go shows a watch that timed out or was cut off before it began as one that
+// is empty. It is a lost connection all the same.
+func TestWatchCutBeforeItBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run()
+		w.pipe.cutsEarly.Store(true)
+		w.pipe.cut()
+		after(time.Minute)
+		w.wantAddresses("web", "10.0.0.1")
+		if w.status(0).Connected {
+			t.Error("connected")
+		}
+		w.wantLines(1, "level=WARN msg=\"no connection")
+		w.pipe.cutsEarly.Store(false)
+		after(7 * time.Second)
+		w.wantLines(1, "watching again")
+		w.wantLines(2, "")
+	})
+}
+
+// A server in trouble is not a missing right: nothing is off, nothing is synced.
+func TestErrorsAtStart(t *testing.T) {
+	for _, code := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusNotFound} {
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.api.set(func() { w.api.code = code })
+				w.run()
+				after(10 * time.Minute)
+				if w.synced() || w.status(1).Off {
+					t.Error("taken for an answer")
+				}
+				w.api.set(func() { w.api.code = 0 })
+				after(7 * time.Second)
+				if !w.synced() {
+					t.Error("not synced")
+				}
+				if warned, mended := w.log.lines("level=WARN"), w.log.lines("watching again"); warned == 0 || warned != mended {
+					t.Errorf("%d warnings, %d of them taken back", warned, mended)
+				}
+			})
+		})
+	}
+}
+
+func TestStreamingListWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.api.set(func() { w.api.endless = true })
+		w.run()
+		after(w.src.SyncDeadline - time.Second)
+		if w.synced() {
+			t.Fatal("synced too early")
+		}
+		after(2 * time.Second)
+		if !w.synced() {
+			t.Fatal("not synced after the deadline")
+		}
+		w.wantAddresses("web", "10.0.0.1")
+		for i := range 2 {
+			if st := w.status(i); st.Mode != "list" || !st.Connected {
+				t.Errorf("status %+v", st)
+			}
+		}
+		w.wantLines(1, "using LIST and WATCH")
+		w.wantLines(1, "")
+
+		w.api.put(slice("web", "web-2", "10.0.0.2"))
+		synctest.Wait()
+		w.wantAddresses("web", "10.0.0.1", "10.0.0.2")
+
+		w.api.expire() // no streaming list this time
+		after(time.Second)
+		if st := w.status(0); st.Lists != 2 || st.Mode != "list" {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// A proxy that cuts endless lists short must not win time by it.
+func TestStreamingListCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.api.set(func() { w.api.endless = true })
+		w.run()
+		for range 4 {
+			after(3 * time.Second)
+			w.pipe.cut()
+		}
+		synctest.Wait()
+		if !w.synced() {
+			t.Error("not synced")
+		}
+	})
+}
+
+// The deadline judges streams, not connections: where nothing is answered at all,
+// streaming lists are not given up.
+func TestDeadlineNeedsAnAnswer(t *testing.T) {
+	for _, connected := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.pipe.connects.Store(connected)
+			w.pipe.stuck.Store(true)
+			w.run()
+			after(time.Hour)
+			if st := w.status(0); st.Synced || st.LastError != errNoAnswer.Error() {
+				t.Errorf("status %+v", st)
+			}
+			w.wantLines(1, "level=WARN msg=\"no connection")
+			w.pipe.stuck.Store(false)
+			after(3 * time.Minute)
+			if !w.synced() {
+				t.Fatal("not synced")
+			}
+			w.api.expire()
+			after(time.Minute)
+			if st := w.status(0); st.Mode != "watchlist" {
+				t.Errorf("status %+v", st)
+			}
+			w.wantLines(0, "using LIST and WATCH")
+			w.wantLines(2, "")
+		})
+	}
+}
+
+// A proxy may hold back the head of a streaming list until there is a body. That is
+// an endless list, too.
+func TestStreamingListWithoutHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.pipe.holdsStreams.Store(true)
+		w.run()
+		after(w.src.SyncDeadline + time.Second)
+		if !w.synced() {
+			t.Fatal("not synced after the deadline")
+		}
+		w.wantLines(1, "using LIST and WATCH")
+		w.wantLines(1, "")
+	})
+}
+
+// 410: the state is read again and replaced in one step.
+func TestExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run()
+		after(time.Minute)
+		w.store.Take()
+		stop := make(chan struct{})
+		defer close(stop)
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-w.store.Changed():
+				}
+				for _, svc := range w.store.Take() {
+					if !svc.Exists || len(svc.Slices) == 0 {
+						t.Errorf("%s was empty for a moment", svc.Key)
+					}
+				}
+			}
+		}()
+		// A change that no watch tells.
+		w.api.set(func() {
+			o := slice("web", "web-2", "10.0.0.2")
+			o.ResourceVersion = "1"
+			w.api.objects["endpointslices"]["shop/web-2"] = o
+			delete(w.api.objects["endpointslices"], "shop/web-1")
+		})
+		w.api.expire()
+		synctest.Wait()
+		w.wantAddresses("web", "10.0.0.2")
+		if st := w.status(0); st.Lists != 2 || st.Relists() != 1 {
+			t.Errorf("status %+v", st)
+		}
+		w.wantLines(0, "")
+	})
+}
+
+// No event and no bookmark for longer than bookmarks take: the watch is opened
+// again, from where it was.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run()
+		after(silence + time.Second)
+		st := w.status(0)
+		if st.Reopened != 1 || !st.Connected {
+			t.Errorf("status %+v", st)
+		}
+		w.api.put(slice("web", "web-2", "10.0.0.2"))
+		synctest.Wait()
+		w.wantAddresses("web", "10.0.0.1", "10.0.0.2")
+		after(silence - time.Second)
+		if st := w.status(0); st.Reopened != 1 {
+			t.Errorf("status %+v: an event counts as life", st)
+		}
+		w.wantLines(0, "")
+	})
+}
+
+// Foreign objects are counted.
+func TestSinkIgnoresOtherTypes(t *testing.T) {
+	w := newWorld(t)
+	s := newSink(w.src.feeds[0], w.store.Slices(""))
+	s.Replace([]any{slice("web", "web-1", "10.0.0.1"), service("web"), nil}, "1")
+	s.Add("text")
+	s.Update(nil)
+	s.Delete(service("web"))
+	if st := w.status(0); st.Skipped != 5 || st.Lists != 1 {
+		t.Errorf("status %+v", st)
+	}
+	w.wantAddresses("web", "10.0.0.1")
+}
+
+// The real client, over a socket, from a kubeconfig.
+func TestOverHTTP(t *testing.T) {
+	api := newFakeAPI()
+	api.put(service("web"))
+	api.put(slice("web", "web-1", "10.0.0.1"))
+	server := httptest.NewServer(api)
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "config")
+	writeKubeconfig(t, file, server.URL)
+
+	src, err := New(Config{Kubeconfig: file}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "cluster " + server.URL + " (context admin of " + file + ")"; src.String() != want {
+		t.Errorf("String() = %q, want %q", src, want)
+	}
+	store := registry.NewStore(slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- src.Run(ctx, store) }()
+	<-store.Synced()
+	if store.Snapshot("shop", "web") == nil {
+		t.Error("Service web does not exist")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	for _, r := range api.requests {
+		if !strings.HasPrefix(r.UserAgent(), "epdns/") {
+			t.Errorf("user agent %q", r.UserAgent())
+		}
+		if a := r.Header.Get("Accept"); !strings.HasPrefix(a, "application/vnd.kubernetes.protobuf") || !strings.Contains(a, "json") {
+			t.Errorf("accept %q", a)
+		}
+	}
+}
+
+func TestPingSettingsAreTheUsers(t *testing.T) {
+	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "77")
+	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "")
+	os.Unsetenv("HTTP2_PING_TIMEOUT_SECONDS")
+	undo := setPings()
+	if have := os.Getenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS"); have != "77" {
+		t.Errorf("the user's setting became %q", have)
+	}
+	if have := os.Getenv("HTTP2_PING_TIMEOUT_SECONDS"); have != "4" {
+		t.Errorf("ping timeout is %q", have)
+	}
+	undo()
+	if have, set := os.LookupEnv("HTTP2_PING_TIMEOUT_SECONDS"); set {
+		t.Errorf("%q was left behind", have)
+	}
+}
