@@ -74,9 +74,6 @@ func (s *service) nodeSRV(n node) rrset {
 	return rrset{wire: s.srv, offs: s.srvOffs, pick: s.picks[n.srv:n.end], n: int(n.end - n.srv)}
 }
 
-// published says whether any endpoint is.
-func (s *service) published() bool { return s.published4+s.published6 > 0 }
-
 // find is the node of a label below the Service: a host name beats a pod name
 // beats an address with dashes.
 func (s *service) find(name []byte) (node, bool) {
@@ -365,7 +362,7 @@ func (c *compiler) srvs(svc *registry.Service) {
 	name := func(p registry.Port) {
 		// One octet of the label is the underscore.
 		if k := (portKey{p.Name, p.Protocol}); p.Name != "" && p.Number != 0 && len(p.Name) < maxLabel {
-			ports[k] = ports[k]
+			ports[k] = nil
 		}
 	}
 	if svc.Object != nil {

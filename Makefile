@@ -1,0 +1,63 @@
+# make run      serve the embedded sample cluster and show what to ask it (needs Go only)
+# make test     every test that needs no cluster; installs what it needs
+# make e2e      the tests on a real control plane, which the first time takes minutes to build
+# make check    the developers' loop: format, vet, lint, quick tests
+# make cluster  a real control plane for you, until Ctrl-C
+# make measure  propagation and scale on a real control plane
+# make fuzz     each fuzz target for FUZZTIME (default 10s)
+
+GO       ?= go
+FUZZTIME ?= 10s
+BUILD    := build
+
+.PHONY: run build test e2e check lint tools cluster measure fuzz clean
+
+run:
+	$(GO) run ./cmd/epdns demo
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BUILD)/epdns ./cmd/epdns
+
+test: tools
+	$(GO) vet ./...
+	$(GO) test -race -count=1 ./...
+
+# The tests of the control plane itself, then those of epdns on it. A run in which
+# none of the latter passed has failed, whatever it says.
+e2e: tools
+	cd test && $(GO) run ./cmd/cluster build >/dev/null
+	cd test && $(GO) vet ./... && $(GO) test -count=1 ./...
+	cd test && $(GO) build -o ../$(BUILD)/cluster ./cmd/cluster
+	@mkdir -p $(BUILD)
+	@set -e; $(BUILD)/cluster exec --nodes 6 -- $(GO) test -race -count=1 -v -run '^TestKube' . >$(BUILD)/e2e.log 2>&1 || { cat $(BUILD)/e2e.log; exit 1; }; \
+	grep -q '^--- PASS: TestKube' $(BUILD)/e2e.log || { cat $(BUILD)/e2e.log; echo 'e2e: no test ran on the control plane' >&2; exit 1; }; \
+	grep -E '^(=== NAME|--- |PASS|ok)' $(BUILD)/e2e.log
+
+check: lint
+	$(GO) vet ./... && cd test && $(GO) vet ./...
+	$(GO) test ./...
+
+lint:
+	@unformatted=$$(gofmt -l cmd dnsserver registry zones test *.go); \
+	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	$(GO) tool -modfile=test/tools/lint/go.mod staticcheck ./...
+
+# What the tests need beyond Go: a C compiler for the race detector, dig and nslookup.
+tools:
+	@.ci/tools
+
+cluster:
+	cd test && $(GO) run ./cmd/cluster up
+
+measure:
+	cd test && $(GO) run ./cmd/measure propagation
+	cd test && $(GO) run ./cmd/measure scale
+
+fuzz:
+	$(GO) test ./dnsserver -run '^$$' -fuzz FuzzRespond -fuzztime $(FUZZTIME)
+	$(GO) test ./zones -run '^$$' -fuzz FuzzDashed -fuzztime $(FUZZTIME)
+	$(GO) test ./zones -run '^$$' -fuzz FuzzReverse -fuzztime $(FUZZTIME)
+	$(GO) test ./registry/manifest -run '^$$' -fuzz FuzzManifest -fuzztime $(FUZZTIME)
+
+clean:
+	rm -rf $(BUILD)

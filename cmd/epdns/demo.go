@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"epdns/dnsserver"
+	"epdns/registry/manifest"
+	"epdns/zones"
+)
+
+func newDemo() *cobra.Command {
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Serve the embedded sample cluster and show what to ask it",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := dnsserver.CheckListen(listen); err != nil {
+				return usageError{fmt.Errorf("--listen %w", err)}
+			}
+			return demo(cmd.Context(), listen, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:5300", "ADDR:PORT to answer on, UDP and TCP")
+	return cmd
+}
+
+// tour is what there is to see in the sample cluster.
+var tour = []struct{ name, typ, show, what string }{
+	{"web.shop.registry.local", "A", "+answer", "a Service and its ready pods, in three zones: the pods' own addresses, no ClusterIP"},
+	{"web.shop.registry.local", "SRV", "+answer", "the same with ports: one record for each pod and named port"},
+	{"_metrics._tcp.web.shop.registry.local", "SRV", "+answer", "one port by its name"},
+	{"api.shop.registry.local", "AAAA", "+answer", "a dual-stack Service, asked for IPv6"},
+	{"db-0.db.data.registry.local", "A", "+answer", "one pod of a StatefulSet, by its host name"},
+	{"10-244-1-21.web.shop.registry.local", "A", "+answer", "one pod of a Deployment, by its address"},
+	{"jobs.shop.registry.local", "A", "+answer", "one pod is ready; one that is not and one that terminates are left out"},
+	{"pg.shop.registry.local", "A", "+answer", "an ExternalName Service: an alias, followed inside the zone"},
+	{"nope.shop.registry.local", "A", "+comments", "no such Service: NXDOMAIN, to be kept for five seconds"},
+}
+
+func demo(ctx context.Context, listen string, stdout, stderr io.Writer) error {
+	// The log of a demo is what goes wrong.
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	source := manifest.New(manifest.Sample(), "the embedded sample cluster", log)
+	p, err := newPipeline(source, zones.Config{
+		Zones:   []zones.Zone{zones.DefaultZone("registry.local")},
+		Reverse: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+	}, log)
+	if err != nil {
+		return err
+	}
+	server, err := dnsserver.Listen(dnsserver.Config{Listen: []string{listen}}, p.zones, log)
+	if err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.Run(gctx) })
+	g.Go(func() error { return server.Serve(gctx) })
+	g.Go(func() error { return show(gctx, p, server.Addrs()[0], stdout) })
+	if err := g.Wait(); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// show prints the tour: lines for dig, or the answers where there is no dig.
+func show(ctx context.Context, p *pipeline, addr netip.AddrPort, w io.Writer) error {
+	for !p.synced.Load() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Millisecond):
+		}
+	}
+	host := addr.Addr()
+	if host.IsUnspecified() {
+		host = netip.MustParseAddr("127.0.0.1")
+	}
+	s := p.registry.Stats()
+	fmt.Fprintf(w, "epdns serves a sample cluster on %v: %d Services, %d of %d endpoints ready.\n", addr, s.Services, s.Ready, s.Endpoints)
+	_, err := exec.LookPath("dig")
+	hasDig := err == nil
+	if hasDig {
+		fmt.Fprint(w, "Ask it from another terminal:\n")
+	} else {
+		fmt.Fprint(w, "There is no dig on this machine (Debian has it in bind9-dnsutils), so here are the answers too:\n")
+	}
+	dig := func(show, args string) string {
+		return fmt.Sprintf("dig @%v -p %d +noall %s %s", host, addr.Port(), show, args)
+	}
+	for _, q := range tour {
+		fmt.Fprintf(w, "\n# %s\n%s\n", q.what, dig(q.show, q.name+" "+q.typ))
+		if !hasDig {
+			if err := answer(ctx, w, netip.AddrPortFrom(host, addr.Port()), q.name, q.typ); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintf(w, "\n# who has an address?\n%s\n", dig("+answer", "-x 10.244.1.21"))
+	if !hasDig {
+		if err := answer(ctx, w, netip.AddrPortFrom(host, addr.Port()), "21.1.244.10.in-addr.arpa", "PTR"); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(w, "\n# all of it\n%s\n\nCtrl-C ends it.\n", dig("+answer", "registry.local AXFR"))
+	return nil
+}
+
+// answer asks the running server, as dig would, and prints what comes.
+func answer(ctx context.Context, w io.Writer, addr netip.AddrPort, name, typ string) error {
+	m := new(dns.Msg).SetQuestion(name+".", dns.StringToType[typ])
+	m.SetEdns0(1232, false)
+	reply, _, err := (&dns.Client{Timeout: 2 * time.Second}).ExchangeContext(ctx, m, addr.String())
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("ask %v for %s %s: %w", addr, name, typ, err)
+	}
+	if len(reply.Answer) == 0 {
+		fmt.Fprintf(w, "  %s, no records\n", dns.RcodeToString[reply.Rcode])
+	}
+	for _, rr := range reply.Answer {
+		fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(rr.String(), "\t", " "))
+	}
+	return nil
+}

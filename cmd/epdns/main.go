@@ -1,0 +1,115 @@
+// Command epdns is an authoritative DNS server that answers with the pods behind
+// each Service of a Kubernetes cluster.
+//
+// This package wires and prints. What people see on standard output is what they
+// asked for; what goes wrong is one line on standard error; the log goes there too.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitOK    = 0 // also after SIGTERM or Ctrl-C
+	exitFault = 1 // a file, the network, a right
+	exitUsage = 2 // anything wrong in the arguments
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The second signal ends the program at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the whole program but for the process around it.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "epdns: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	if errors.As(err, new(usageError)) {
+		return exitUsage
+	}
+	return exitFault
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "epdns",
+		Short: "DNS answers with the pods behind each Service",
+		Long: `epdns is an authoritative DNS server. It watches a Kubernetes cluster and answers
+web.shop.registry.local with the pods that are ready behind Service web in namespace shop.
+
+Start with: epdns demo`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+	})
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(newServe(), newDemo(), newVersion())
+	return root
+}
+
+// usageError is an error in the arguments.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// usageArgs makes what a command says of its arguments a usage error.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+		}
+		return nil
+	}
+}
+
+// logFlags choose how the log looks.
+type logFlags struct{ level, format string }
+
+func (f *logFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.level, "log-level", "info", "least important lines to log: debug, info, warn or error")
+	cmd.Flags().StringVar(&f.format, "log-format", "text", "form of the log: text or json")
+}
+
+func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
+	var opts slog.HandlerOptions
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.level)); err != nil {
+		return nil, usagef("--log-level %q is not debug, info, warn or error", f.level)
+	}
+	opts.Level = level
+	switch f.format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, &opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, &opts)), nil
+	}
+	return nil, usagef("--log-format %q is not text or json", f.format)
+}

@@ -1,0 +1,410 @@
+// Command measure prints how epdns does on a real control plane that it starts:
+//
+//	measure propagation [--updates N] [--every D]
+//	    from the API's acknowledgement of a slice update to the new answer
+//	measure scale [--services N] [--endpoints N] [--settle D]
+//	    time to ready and resident memory with that many Services
+//
+// It builds epdns from the repository that it is run in. Numbers are this machine's.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"epdns/test/cluster"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "measure: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) (err error) {
+	if len(args) == 0 {
+		return errors.New("say what to measure: propagation or scale")
+	}
+	fs := flag.NewFlagSet(args[0], flag.ExitOnError)
+	var measure func(context.Context, *cluster.Cluster, string) error
+	switch args[0] {
+	case "propagation":
+		updates := fs.Int("updates", 300, "slice updates")
+		every := fs.Duration("every", 10*time.Millisecond, "time between them")
+		measure = func(ctx context.Context, c *cluster.Cluster, bin string) error {
+			return propagation(ctx, c, bin, *updates, *every)
+		}
+	case "scale":
+		services := fs.Int("services", 5000, "Services")
+		endpoints := fs.Int("endpoints", 20, "endpoints of each")
+		settle := fs.Duration("settle", time.Minute, "time from ready to the reading of memory")
+		measure = func(ctx context.Context, c *cluster.Cluster, bin string) error {
+			return scale(ctx, c, bin, *services, *endpoints, *settle)
+		}
+	default:
+		return fmt.Errorf("%q is not propagation or scale", args[0])
+	}
+	if err := fs.Parse(args[1:]); err != nil {
+		return err
+	}
+
+	dir, err := os.MkdirTemp("", "epdns-measure-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	bin, err := buildEpdns(ctx, dir)
+	if err != nil {
+		return err
+	}
+	c, err := cluster.Start(ctx, cluster.Options{Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	return measure(ctx, c, bin)
+}
+
+// buildEpdns builds the program as it is released.
+func buildEpdns(ctx context.Context, dir string) (string, error) {
+	root, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the repository: %w", err)
+	}
+	bin := filepath.Join(dir, "epdns")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "./cmd/epdns")
+	cmd.Dir = strings.TrimSpace(string(root))
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build epdns: %w: %s", err, out)
+	}
+	return bin, nil
+}
+
+// server is a running epdns.
+type server struct {
+	cmd     *exec.Cmd
+	started time.Time
+	dns     string
+	http    string
+}
+
+// serve starts epdns and returns once its sockets are bound.
+func serve(ctx context.Context, bin string, c *cluster.Cluster) (*server, error) {
+	cmd := exec.CommandContext(ctx, bin, "serve", "--kubeconfig", c.Kubeconfig,
+		"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{cmd: cmd, started: time.Now()}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(stderr)
+	for (s.dns == "" || s.http == "") && lines.Scan() {
+		var line struct {
+			Msg  string   `json:"msg"`
+			DNS  []string `json:"dns"`
+			HTTP string   `json:"http"`
+		}
+		if json.Unmarshal(lines.Bytes(), &line) != nil || line.Msg != "listening" {
+			continue
+		}
+		if line.HTTP != "" {
+			s.http = line.HTTP
+		}
+		if len(line.DNS) > 0 {
+			s.dns = line.DNS[0]
+		}
+	}
+	if s.dns == "" {
+		return nil, errors.Join(errors.New("epdns ended before it listened"), cmd.Wait())
+	}
+	go func() {
+		for lines.Scan() {
+			fmt.Fprintln(os.Stderr, lines.Text())
+		}
+	}()
+	return s, nil
+}
+
+func (s *server) stop() error {
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return s.cmd.Wait()
+}
+
+// ready waits until epdns serves and says how long that took from its start.
+func (s *server) ready(ctx context.Context) (time.Duration, error) {
+	for {
+		resp, err := http.Get("http://" + s.http + "/readyz")
+		if err == nil {
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return time.Since(s.started), nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// memory is a field of /proc/PID/status in MiB, such as VmRSS.
+func (s *server) memory(field string) (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && name == field {
+			var kb float64
+			if _, err := fmt.Sscanf(value, "%f kB", &kb); err != nil {
+				return 0, err
+			}
+			return kb / 1024, nil
+		}
+	}
+	return 0, fmt.Errorf("no %s in /proc/%d/status", field, s.cmd.Process.Pid)
+}
+
+type object = map[string]any
+
+func service(namespace, name string) object {
+	return object{
+		"apiVersion": "v1", "kind": "Service",
+		"metadata": object{"namespace": namespace, "name": name},
+		"spec":     object{"ports": []object{{"name": "http", "port": 80}}},
+	}
+}
+
+func slice(namespace, service string, addresses []string) object {
+	endpoints := make([]object, len(addresses))
+	for i, a := range addresses {
+		endpoints[i] = object{
+			"addresses":  []string{a},
+			"conditions": object{"ready": true, "serving": true, "terminating": false},
+			"nodeName":   fmt.Sprintf("node-%d", i%3), "zone": fmt.Sprintf("zone-%d", i%3),
+			"targetRef": object{"kind": "Pod", "namespace": namespace, "name": service + "-" + strings.ReplaceAll(a, ".", "-")},
+		}
+	}
+	return object{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+		"metadata":  object{"namespace": namespace, "name": service + "-1", "labels": object{"kubernetes.io/service-name": service}},
+		"endpoints": endpoints,
+		"ports":     []object{{"name": "http", "port": 8080, "protocol": "TCP"}},
+	}
+}
+
+func createNamespace(ctx context.Context, c *cluster.Cluster, name string) error {
+	return c.Request(ctx, http.MethodPost, "/api/v1/namespaces", object{"metadata": object{"name": name}}, nil)
+}
+
+const slicesPath = "/apis/discovery.k8s.io/v1/namespaces/%s/endpointslices"
+
+// propagation updates one slice of ten endpoints again and again, each time with one
+// address that was never there, while another goroutine asks without a pause.
+func propagation(ctx context.Context, c *cluster.Cluster, bin string, updates int, every time.Duration) error {
+	const namespace = "measure"
+	if err := createNamespace(ctx, c, namespace); err != nil {
+		return err
+	}
+	addresses := make([]string, 10)
+	for i := range addresses {
+		addresses[i] = fmt.Sprintf("10.0.0.%d", i+1)
+	}
+	if err := c.Request(ctx, http.MethodPost, "/api/v1/namespaces/"+namespace+"/services", service(namespace, "web"), nil); err != nil {
+		return err
+	}
+	if err := c.Request(ctx, http.MethodPost, fmt.Sprintf(slicesPath, namespace), slice(namespace, "web", addresses), nil); err != nil {
+		return err
+	}
+	s, err := serve(ctx, bin, c)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	if _, err := s.ready(ctx); err != nil {
+		return err
+	}
+	conn, err := net.Dial("udp", s.dns)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+
+	var took []time.Duration
+	for i := range updates {
+		next := fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)
+		addresses[i%len(addresses)] = next
+		body := slice(namespace, "web", addresses)
+		want := net.ParseIP(next).To4()
+		seen := make(chan time.Time, 1)
+		failed := make(chan error, 1)
+		go func() {
+			at, err := await(conn, "web."+namespace+".registry.local", want)
+			if err != nil {
+				failed <- err
+			} else {
+				seen <- at
+			}
+		}()
+		runtime.Gosched()
+		if err := c.Request(ctx, http.MethodPut, fmt.Sprintf(slicesPath, namespace)+"/web-1", body, nil); err != nil {
+			return err
+		}
+		acknowledged := time.Now()
+		select {
+		case at := <-seen:
+			took = append(took, at.Sub(acknowledged))
+		case err := <-failed:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(every):
+		}
+	}
+	slices.Sort(took)
+	at := func(p float64) time.Duration {
+		return took[min(len(took)-1, int(p*float64(len(took))))].Round(time.Microsecond)
+	}
+	early, _ := slices.BinarySearch(took, 0)
+	fmt.Printf("from the acknowledgement of a slice update to the new answer, %d updates, %v apart:\n", updates, every)
+	fmt.Printf("p50 %v  p90 %v  p99 %v  max %v; %d of them were answered before the acknowledgement came\n",
+		at(0.5), at(0.9), at(0.99), took[len(took)-1].Round(time.Microsecond), early)
+	return nil
+}
+
+// await asks for the A records of a name until one of them is want, and says when
+// the reply with it came.
+func await(conn net.Conn, name string, want net.IP) (time.Time, error) {
+	query := make([]byte, 12, 512)
+	query[5] = 1
+	for label := range strings.SplitSeq(name, ".") {
+		query = append(append(query, byte(len(label))), label...)
+	}
+	query = append(query, 0, 0, 1, 0, 1)
+	reply := make([]byte, 512)
+	deadline := time.Now().Add(10 * time.Second)
+	for id := uint16(0); time.Now().Before(deadline); id++ {
+		binary.BigEndian.PutUint16(query, id)
+		if _, err := conn.Write(query); err != nil {
+			return time.Time{}, err
+		}
+		conn.SetReadDeadline(time.Now().Add(time.Second))
+		n, err := conn.Read(reply)
+		if err != nil {
+			return time.Time{}, err
+		}
+		now := time.Now()
+		// The records follow the question: a pointer, ten octets, four of address.
+		for at := len(query); at+16 <= n; at += 16 {
+			if want.Equal(net.IP(reply[at+12 : at+16])) {
+				return now, nil
+			}
+		}
+	}
+	return time.Time{}, fmt.Errorf("%v is not among the answers after 10s", want)
+}
+
+// scale loads the API server with Services, then starts epdns.
+func scale(ctx context.Context, c *cluster.Cluster, bin string, services, endpoints int, settle time.Duration) error {
+	const namespaces = 50
+	for i := range namespaces {
+		if err := createNamespace(ctx, c, fmt.Sprintf("ns-%d", i)); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	var failure atomic.Pointer[error]
+	for range 16 {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= services || failure.Load() != nil {
+					return
+				}
+				namespace, name := fmt.Sprintf("ns-%d", i%namespaces), fmt.Sprintf("service-%d", i)
+				addresses := make([]string, endpoints)
+				for e := range addresses {
+					n := i*endpoints + e
+					addresses[e] = fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255)
+				}
+				err := c.Request(ctx, http.MethodPost, "/api/v1/namespaces/"+namespace+"/services", service(namespace, name), nil)
+				if err == nil {
+					err = c.Request(ctx, http.MethodPost, fmt.Sprintf(slicesPath, namespace), slice(namespace, name, addresses), nil)
+				}
+				if err != nil {
+					failure.Store(&err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failure.Load(); err != nil {
+		return *err
+	}
+	fmt.Fprintf(os.Stderr, "loaded %d Services in %v\n", services, time.Since(began).Round(time.Second))
+
+	s, err := serve(ctx, bin, c)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	ready, err := s.ready(ctx)
+	if err != nil {
+		return err
+	}
+	at, err := s.memory("VmRSS")
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(settle):
+	}
+	later, err := s.memory("VmRSS")
+	if err != nil {
+		return err
+	}
+	peak, err := s.memory("VmHWM")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d Services with %d endpoints each: ready %v after the start of the process;\n", services, endpoints, ready.Round(time.Millisecond))
+	fmt.Printf("resident %.0f MiB when ready, %.0f MiB %v later, %.0f MiB at most\n", at, later, settle, peak)
+	return nil
+}
