@@ -130,15 +130,14 @@ func (f *feed) next(err error, pause *wait.Backoff, off func()) (time.Duration, 
 
 // switchOff tells the registry, once, that this kind is not to be had.
 func (f *feed) switchOff(why string, off func()) {
-	f.mu.Lock()
-	was := f.status.Off
-	f.status.Off, f.status.Synced = true, true
-	f.mu.Unlock()
 	f.src.link.up(f) // this is an answer; what was wrong before is not any more
-	if was {
+	if f.snapshot().Off {
 		return
 	}
 	off()
+	f.mu.Lock()
+	f.status.Off, f.status.Synced = true, true
+	f.mu.Unlock()
 	f.src.log.Warn("no right to list Services: ExternalName is not answered, a Service without slices does not exist and "+
 		"settings on Services are not seen; asking again every minute",
 		"namespace", f.scope(), "grant", f.grant(), "err", why)
@@ -302,7 +301,7 @@ func (f *feed) skip() {
 	f.status.Skipped++
 }
 
-// What follows needs f.mu.
+// What follows needs f.mu, except for check and close.
 
 func (f *feed) moved() {
 	f.status.LastEvent = time.Now()
@@ -330,12 +329,13 @@ func (f *feed) expect(within time.Duration) {
 // goes on by itself, with the next watch or, in place of a streaming list, a LIST.
 func (f *feed) check() {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.due.IsZero() {
+		f.mu.Unlock()
 		return
 	}
 	if left := time.Until(f.due); left > 0 {
 		f.timer.Reset(left)
+		f.mu.Unlock()
 		return
 	}
 	f.due = time.Time{}
@@ -345,19 +345,31 @@ func (f *feed) check() {
 		f.status.Reopened++
 	}
 	f.status.Connected = false
-	f.release()
+	end := f.take()
+	f.mu.Unlock()
+	end() // not under the lock: a stalled connection may hold it up
 }
 
-// release ends the request or stream under way, if there is one. A stream is
-// stopped rather than cancelled: to the reflector it then ends like any other.
-func (f *feed) release() {
-	if f.stream != nil {
-		f.stream.Stop()
-	}
-	if f.cancel != nil {
-		f.cancel()
-	}
+// release ends what is under way and has ended already, but for its context.
+func (f *feed) release() { f.take()() }
+
+// take gives up the request or stream under way and returns the function that ends
+// it. A stream is stopped rather than cancelled, so that to the reflector it ends
+// like any other; unless that takes too long.
+func (f *feed) take() (end func()) {
+	stream, cancel := f.stream, f.cancel
 	f.stream, f.cancel = nil, nil
+	return func() {
+		if cancel == nil {
+			return
+		}
+		if stream != nil {
+			late := time.AfterFunc(time.Second, cancel)
+			stream.Stop()
+			late.Stop()
+		}
+		cancel()
+	}
 }
 
 func (f *feed) close() {
