@@ -68,7 +68,7 @@ func cluster(t testing.TB) *zones.Store {
 		t.Fatal(err)
 	}
 	out := &zones.Store{}
-	out.Publish(b.Build(store.Take(), time.Unix(1_800_000_000, 0)))
+	out.Publish(b.Build(store.FollowAll().Take(), time.Unix(1_800_000_000, 0)))
 	return out
 }
 

@@ -15,13 +15,11 @@ import (
 // Store is the state of all Services. Sources write to it through feeds; one
 // mutex orders them. Readers take snapshots without a lock.
 //
-//	store.Slices("").Replace(list)    // a source, after each list
-//	<-store.Changed()                 // a follower: something changed
-//	for _, svc := range store.Take()  //   these Services, each once
-//	store.Snapshot("shop", "web")     // anybody, at any time
+//	store.Slices("").Replace(list)           // a source, after each list
+//	store.Snapshot("shop", "web")            // anybody, at any time
+//	for svc, changes := range store.Watch(ctx, "shop", "web") { … }
 type Store struct {
-	log     *slog.Logger
-	changed chan struct{} // capacity one: a burst is one wake-up
+	log *slog.Logger
 
 	// snapshots maps Key to *Service. It is written under mu, read without.
 	snapshots sync.Map
@@ -30,9 +28,10 @@ type Store struct {
 	services map[Key]*entry
 	slices   map[sliceName]*Slice
 	feeds    []*feedState
-	scopes   map[string]bool   // scope of a Service feed ("" is all) → it is on
-	touched  map[Key]struct{}  // by the change under way
-	dirty    map[Key]struct{}  // since the last Take
+	scopes   map[string]bool  // scope of a Service feed ("" is all) → it is on
+	touched  map[Key]struct{} // by the change under way
+	ofAll    map[*Follower]struct{}
+	ofOne    map[Key]map[*Follower]struct{}
 	warned   map[string]string // object → the problems that were logged last
 
 	synced chan struct{} // closed once all feeds are synced
@@ -59,12 +58,12 @@ type feedState struct{ synced bool }
 func NewStore(log *slog.Logger) *Store {
 	return &Store{
 		log:      log,
-		changed:  make(chan struct{}, 1),
 		services: map[Key]*entry{},
 		slices:   map[sliceName]*Slice{},
 		scopes:   map[string]bool{},
 		touched:  map[Key]struct{}{},
-		dirty:    map[Key]struct{}{},
+		ofAll:    map[*Follower]struct{}{},
+		ofOne:    map[Key]map[*Follower]struct{}{},
 		warned:   map[string]string{},
 		synced:   make(chan struct{}),
 	}
@@ -77,26 +76,6 @@ func (s *Store) Snapshot(namespace, name string) *Service {
 		return v.(*Service)
 	}
 	return nil
-}
-
-// Changed wakes its one follower when there is something to Take.
-func (s *Store) Changed() <-chan struct{} { return s.changed }
-
-// Take returns the Services that changed since the last Take, each once and as
-// it is now, in no particular order. A Service that is gone has Exists false.
-func (s *Store) Take() []*Service {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]*Service, 0, len(s.dirty))
-	for k := range s.dirty {
-		if svc := s.Snapshot(k.Namespace, k.Name); svc != nil {
-			out = append(out, svc)
-		} else {
-			out = append(out, &Service{Key: k})
-		}
-	}
-	clear(s.dirty)
-	return out
 }
 
 // Synced is closed once every feed has had its first Replace or is off. What the
@@ -254,7 +233,7 @@ func (f *serviceFeed) Delete(o *corev1.Service) {
 func within(scope, namespace string) bool { return scope == "" || scope == namespace }
 
 // write runs one change under the lock, publishes the snapshots that it touched,
-// marks the feed that made it and wakes the follower. The order matters: who is
+// marks the feed that made it and wakes the followers. The order matters: who is
 // woken must find the snapshot.
 func (s *Store) write(f *feedState, change func()) {
 	s.mu.Lock()
@@ -262,17 +241,11 @@ func (s *Store) write(f *feedState, change func()) {
 	change()
 	for k := range s.touched {
 		s.publish(k)
-		s.dirty[k] = struct{}{}
+		s.wake(k)
 	}
 	clear(s.touched)
 	if f != nil {
 		s.done(f)
-	}
-	if len(s.dirty) > 0 {
-		select {
-		case s.changed <- struct{}{}:
-		default:
-		}
 	}
 }
 

@@ -155,12 +155,9 @@ func TestSlicesKeepTheirOwn(t *testing.T) {
 func TestTakeFolds(t *testing.T) {
 	s := NewStore(quiet)
 	f := s.Slices("")
+	follower := s.FollowAll()
 	take := func() (out []string) {
-		select {
-		case <-s.Changed():
-		default:
-		}
-		for _, svc := range s.Take() {
+		for _, svc := range follower.Take() {
 			out = append(out, svc.Name+" "+show(svc))
 		}
 		slices.Sort(out)
@@ -315,6 +312,7 @@ func TestStats(t *testing.T) {
 func TestSnapshotsWhileWriting(t *testing.T) {
 	s := NewStore(quiet)
 	f := s.Slices("")
+	follower := s.FollowAll()
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 4 {
@@ -341,7 +339,7 @@ func TestSnapshotsWhileWriting(t *testing.T) {
 		a := fmt.Sprintf("10.0.%d.%d", i/250, i%250)
 		f.Put(slice("a", "1", "web", a, a))
 		if i%10 == 0 {
-			s.Take()
+			follower.Take()
 		}
 	}
 	close(stop)

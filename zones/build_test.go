@@ -234,6 +234,7 @@ func TestChangesEndAsIfBuiltFromNothing(t *testing.T) {
 	for seed := range uint64(60) {
 		w := newWorld(seed)
 		store := registry.NewStore(quiet)
+		follower := store.FollowAll()
 		sliceFeed, serviceFeed := store.Slices(""), store.Services("")
 		withServices := seed%3 > 0
 		if withServices {
@@ -241,14 +242,14 @@ func TestChangesEndAsIfBuiltFromNothing(t *testing.T) {
 		}
 		sliceFeed.Replace(nil)
 		b := newTestBuilder(t)
-		b.Build(store.Take(), someTime)
+		b.Build(follower.Take(), someTime)
 		for i := range 150 {
 			w.step(sliceFeed, serviceFeed)
 			if !withServices && i == 149 {
 				serviceFeed.Off()
 			}
 			if w.r.IntN(3) == 0 || i == 149 {
-				b.Build(store.Take(), someTime.Add(time.Duration(i+1)*time.Second))
+				b.Build(follower.Take(), someTime.Add(time.Duration(i+1)*time.Second))
 			}
 		}
 		fresh := registry.NewStore(quiet)
@@ -260,7 +261,7 @@ func TestChangesEndAsIfBuiltFromNothing(t *testing.T) {
 			freshServices.Replace(w.serviceList())
 		}
 		fb := newTestBuilder(t)
-		fb.Build(fresh.Take(), someTime)
+		fb.Build(fresh.FollowAll().Take(), someTime)
 
 		if got, want := dump(t, b.Last()), dump(t, fb.Last()); got != want {
 			t.Fatalf("seed %d: after events:\n%s\n\nbuilt from nothing:\n%s", seed, got, want)
@@ -277,6 +278,7 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newWorld(1000 + seed)
 		store := registry.NewStore(quiet)
+		follower := store.FollowAll()
 		sliceFeed, serviceFeed := store.Slices(""), store.Services("")
 		for range 40 {
 			w.step(sliceFeed, serviceFeed)
@@ -285,7 +287,7 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 			serviceFeed.Off()
 		}
 		b := newTestBuilder(t)
-		set := b.Build(store.Take(), someTime)
+		set := b.Build(follower.Take(), someTime)
 		for _, apex := range []string{"registry.local", "k8s.example", "1.10.in-addr.arpa", "0.8.b.d.0.1.0.0.2.ip6.arpa"} {
 			wire, _ := ParseName(apex)
 			records, ok := set.Transfer(wire, netip.Addr{})
@@ -358,11 +360,12 @@ func ask(t testing.TB, set *Set, name string, typ uint16) *dns.Msg {
 // A serial stands for one frozen Set and never comes back.
 func TestSerial(t *testing.T) {
 	store := registry.NewStore(quiet)
+	follower := store.FollowAll()
 	feed := store.Slices("")
 	feed.Replace(nil)
 	b := newTestBuilder(t)
 	at := someTime
-	first := b.Build(store.Take(), at)
+	first := b.Build(follower.Take(), at)
 	if first.Serial() != uint32(at.Unix()) || !b.Frozen() {
 		t.Fatalf("the first serial is %d", first.Serial())
 	}
@@ -374,7 +377,7 @@ func TestSerial(t *testing.T) {
 		})
 	}
 	put("10.0.0.1")
-	second := b.Build(store.Take(), at.Add(300*time.Millisecond))
+	second := b.Build(follower.Take(), at.Add(300*time.Millisecond))
 	if second.Serial() != first.Serial() || b.Frozen() {
 		t.Fatal("within a second the serial must stay, and the transfer must be the older one")
 	}
@@ -389,7 +392,7 @@ func TestSerial(t *testing.T) {
 		t.Fatal("a second later the newest Set must have a serial of its own")
 	}
 	put("10.0.0.2")
-	back := b.Build(store.Take(), at.Add(-time.Hour)) // the clock was set back
+	back := b.Build(follower.Take(), at.Add(-time.Hour)) // the clock was set back
 	if back.Serial() != third.Serial() || b.Frozen() {
 		t.Fatal("a serial must not go back")
 	}

@@ -20,6 +20,7 @@ import (
 type pipeline struct {
 	source   registry.Source
 	registry *registry.Store
+	follower *registry.Follower // of what is to be published
 	builder  *zones.Builder
 	zones    *zones.Store
 	log      *slog.Logger
@@ -35,6 +36,7 @@ func newPipeline(source registry.Source, cfg zones.Config, log *slog.Logger) (*p
 		return nil, err
 	}
 	p := &pipeline{source: source, registry: registry.NewStore(log), builder: b, zones: &zones.Store{}, log: log}
+	p.follower = p.registry.FollowAll()
 	p.zones.Publish(b.Last()) // not synced: SERVFAIL until it is
 	return p, nil
 }
@@ -79,7 +81,7 @@ func (p *pipeline) publish(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.registry.Changed():
+		case <-p.follower.Changed():
 			p.build()
 			if !p.builder.Frozen() {
 				second.Reset(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
@@ -97,7 +99,7 @@ func (p *pipeline) publish(ctx context.Context) {
 
 func (p *pipeline) build() {
 	now := time.Now()
-	p.zones.Publish(p.builder.Build(p.registry.Take(), now))
+	p.zones.Publish(p.builder.Build(p.follower.Take(), now))
 	p.publishes.Add(1)
 	p.published.Store(now.UnixNano())
 }

@@ -1,0 +1,111 @@
+package registry
+
+import "context"
+
+// Follower is told which Services change: one, or all of them. It belongs to one
+// goroutine. However slow that is, it hinders nobody, and what it has yet to take
+// is at most one entry for each Service.
+type Follower struct {
+	store *Store
+	key   Key  // of the Service that is followed,
+	all   bool // unless all are
+	wake  chan struct{}
+	dirty map[Key]struct{} // under store.mu
+}
+
+// Follow returns a Follower of one Service. Close it when it is not needed any more.
+func (s *Store) Follow(namespace, name string) *Follower {
+	return s.follow(&Follower{key: Key{namespace, name}})
+}
+
+// FollowAll returns a Follower of all Services. What exists already counts as changed.
+func (s *Store) FollowAll() *Follower { return s.follow(&Follower{all: true}) }
+
+func (s *Store) follow(f *Follower) *Follower {
+	f.store = s
+	f.wake = make(chan struct{}, 1)
+	f.dirty = map[Key]struct{}{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !f.all {
+		if s.ofOne[f.key] == nil {
+			s.ofOne[f.key] = map[*Follower]struct{}{}
+		}
+		s.ofOne[f.key][f] = struct{}{}
+		f.mark(f.key)
+		return f
+	}
+	s.ofAll[f] = struct{}{}
+	s.snapshots.Range(func(k, _ any) bool {
+		f.mark(k.(Key))
+		return true
+	})
+	return f
+}
+
+// Changed wakes the follower when there is something to Take. A burst of changes
+// is one wake-up.
+func (f *Follower) Changed() <-chan struct{} { return f.wake }
+
+// Take returns the Services that changed since the last Take, each once and as it
+// is now, in no particular order. A Service that is gone has Exists false.
+func (f *Follower) Take() []*Service {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	out := make([]*Service, 0, len(f.dirty))
+	for k := range f.dirty {
+		out = append(out, f.store.now(k))
+	}
+	clear(f.dirty)
+	return out
+}
+
+// Close ends the follower. Changed wakes no more.
+func (f *Follower) Close() {
+	s := f.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ofAll, f)
+	delete(s.ofOne[f.key], f)
+	if len(s.ofOne[f.key]) == 0 {
+		delete(s.ofOne, f.key)
+	}
+	clear(f.dirty)
+}
+
+// mark notes a change. It needs store.mu.
+func (f *Follower) mark(k Key) {
+	f.dirty[k] = struct{}{}
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wake tells a change to those who follow. It needs s.mu.
+func (s *Store) wake(k Key) {
+	for f := range s.ofAll {
+		f.mark(k)
+	}
+	for f := range s.ofOne[k] {
+		f.mark(k)
+	}
+}
+
+// now is the Service as it is, never nil.
+func (s *Store) now(k Key) *Service {
+	if svc := s.Snapshot(k.Namespace, k.Name); svc != nil {
+		return svc
+	}
+	return &Service{Key: k}
+}
+
+// wait waits for the sync, without which "nothing" means "not known yet".
+func (s *Store) wait(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-s.synced:
+		return true
+	}
+}

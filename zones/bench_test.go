@@ -1,0 +1,54 @@
+package zones
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"epdns/registry"
+)
+
+// someService is a Service of ten endpoints, as a snapshot of the registry.
+func someService(i, change int) *registry.Service {
+	key := registry.Key{Namespace: fmt.Sprintf("ns-%d", i%50), Name: fmt.Sprintf("service-%d", i)}
+	slice := &registry.Slice{Namespace: key.Namespace, Name: key.Name + "-1", Service: key.Name}
+	slice.Ports = []registry.Port{{Name: "http", Number: 8080}}
+	for e := range 10 {
+		n := i*10 + e
+		if e == 0 {
+			n += change << 20 // one pod has been replaced
+		}
+		slice.Endpoints = append(slice.Endpoints, registry.Endpoint{
+			Addr: netip.AddrFrom4([4]byte{byte(10 + n>>24), byte(n >> 16), byte(n >> 8), byte(n)}),
+			Pod:  fmt.Sprintf("service-%d-%d", i, e), Node: "node", Zone: "zone", Ready: true, Serving: true,
+		})
+	}
+	return &registry.Service{Key: key, Exists: true, Object: &registry.Object{}, Slices: []*registry.Slice{slice}}
+}
+
+// BenchmarkBuild is the cost of publishing a change of one endpoint of one Service
+// among N.
+func BenchmarkBuild(b *testing.B) {
+	for _, n := range []int{10, 1000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			builder, err := NewBuilder(Config{Zones: []Zone{DefaultZone("registry.local")}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var all []*registry.Service
+			for i := range n {
+				all = append(all, someService(i, 0))
+			}
+			now := time.Unix(1_800_000_000, 0)
+			builder.Build(all, now)
+			var store Store
+			changes := [2][]*registry.Service{{someService(n/2, 1)}, {someService(n/2, 2)}}
+			all = nil
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				store.Publish(builder.Build(changes[i%2], now))
+			}
+		})
+	}
+}
