@@ -270,7 +270,7 @@ func (a *Answer) appendPointers(w *writer, owner int, n *Counts) (cut bool) {
 			if !ok {
 				continue
 			}
-			if _, host := s.host(a.ptrAddr, at); host != explicit {
+			if _, host := s.nameOf(a.ptrAddr, at); host != explicit {
 				continue
 			}
 			mark := len(w.dst)
@@ -309,11 +309,12 @@ func (a *Answer) appendSingle(w *writer, owner int, n *Counts) (cut bool) {
 			return true
 		}
 		n.Answer++
-		if s, ok := a.set.services[a.zoneAt].get(nsLabels); ok && !s.external {
+		switch s := a.set.nameserverService(a.zoneAt); {
+		case s == nil:
+			a.appendNameservers(w, target, primary, TypeANY, &n.Additional)
+		case !s.external:
 			a.appendAddrs(w, target, s.setA(), n)
 			a.appendAddrs(w, target, s.setAAAA(), n)
-		} else if !ok {
-			a.appendNameservers(w, target, primary, TypeANY, &n.Additional)
 		}
 		return false
 	case singleNameserver:

@@ -27,6 +27,7 @@ func NewBuilder(c Config) (*Builder, error) {
 	for _, z := range c.Zones {
 		apex, _ := ParseName(z.Name) // checked
 		cfg.zones = append(cfg.zones, &zone{
+			Zone:        z,
 			apex:        apex,
 			labels:      countLabels(apex),
 			ttl:         seconds(z.TTL),

@@ -24,8 +24,10 @@ import (
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 func testConfig() Config {
+	kubernetes := DefaultZone("k8s.example")
+	kubernetes.Layout, kubernetes.EndpointNames = Kubernetes, ByPod
 	return Config{
-		Zones:   []Zone{DefaultZone("registry.local"), DefaultZone("k8s.example")},
+		Zones:   []Zone{DefaultZone("registry.local"), kubernetes},
 		Reverse: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/12"), netip.MustParsePrefix("2001:db8::/33")},
 	}
 }
@@ -483,7 +485,7 @@ func FuzzDashed(f *testing.F) {
 			if !ok || back != got || strings.HasPrefix(text, "-") || strings.HasSuffix(text, "-") {
 				t.Fatalf("%v as a label is %q, read back as %v", got, text, back)
 			}
-			s := &service{suffix: []byte{0}, hosts4: []uint32{0}, hosts6: []uint32{0}}
+			s := &service{suffix: []byte{0}, names4: []uint32{0}, names6: []uint32{0}}
 			if name := s.appendCanonical(nil, got, 0); !bytes.Equal(name, append(appendLabel(nil, text), 0)) {
 				t.Fatalf("%v: canonical name %q, label %q", got, name, text)
 			}

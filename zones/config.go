@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -24,13 +26,90 @@ type Config struct {
 	Nameservers []netip.Addr
 }
 
-// Zone is one zone. TTLs are whole seconds from 0 to an hour.
+// Zone is one zone. TTLs are whole seconds from 0 to an hour. The zero value of
+// each choice is its default.
 type Zone struct {
 	Name string // "registry.local", with or without the final dot
+
+	Layout        Layout
+	Empty         Empty
+	EndpointNames EndpointNames
 
 	TTL         time.Duration // of records
 	TTLEmpty    time.Duration // of NODATA where nothing is published
 	TTLNXDomain time.Duration // of NXDOMAIN, of a type that is not there, of names in between
+}
+
+// Layout is how names are built.
+type Layout uint8
+
+const (
+	Short      Layout = iota // <svc>.<ns>.<zone>
+	Kubernetes               // <svc>.<ns>.svc.<zone>, as cluster DNS has them
+)
+
+// Empty is what a Service is that exists with no endpoint that has a name.
+type Empty uint8
+
+const (
+	NoData   Empty = iota // a name without records
+	Nonexist              // no name, by the letter of the Kubernetes DNS specification 2.4.1
+)
+
+// EndpointNames is what SRV and PTR records point to where an endpoint has no host name.
+type EndpointNames uint8
+
+const (
+	ByAddress EndpointNames = iota // its address, with dashes
+	ByPod                          // its pod's name, if that can be a label
+)
+
+var (
+	layouts       = choice[Layout]{"layout", []string{"short", "kubernetes"}}
+	empties       = choice[Empty]{"empty", []string{"nodata", "nxdomain"}}
+	endpointNames = choice[EndpointNames]{"endpointNames", []string{"address", "pod"}}
+)
+
+// choice is a set of values with names, as configuration files have them.
+type choice[T ~uint8] struct {
+	what  string
+	names []string
+}
+
+func (c *choice[T]) parse(text string) (T, error) {
+	if i := slices.Index(c.names, text); i >= 0 {
+		return T(i), nil
+	}
+	return 0, fmt.Errorf("%s %q is not %s", c.what, text, strings.Join(c.names, " or "))
+}
+
+func (c *choice[T]) text(v T) string {
+	if int(v) < len(c.names) {
+		return c.names[v]
+	}
+	return fmt.Sprint(uint8(v))
+}
+
+func (l Layout) String() string        { return layouts.text(l) }
+func (e Empty) String() string         { return empties.text(e) }
+func (n EndpointNames) String() string { return endpointNames.text(n) }
+
+// UnmarshalText reads a name: short or kubernetes.
+func (l *Layout) UnmarshalText(text []byte) (err error) {
+	*l, err = layouts.parse(string(text))
+	return err
+}
+
+// UnmarshalText reads a name: nodata or nxdomain.
+func (e *Empty) UnmarshalText(text []byte) (err error) {
+	*e, err = empties.parse(string(text))
+	return err
+}
+
+// UnmarshalText reads a name: address or pod.
+func (n *EndpointNames) UnmarshalText(text []byte) (err error) {
+	*n, err = endpointNames.parse(string(text))
+	return err
 }
 
 // DefaultZone has the TTLs that suit most: a change is seen within seconds, a new

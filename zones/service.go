@@ -19,7 +19,7 @@ import (
 // one that is shutting down).
 type service struct {
 	suffix []byte // wire name <svc>.<ns>.<zone>
-	key    string // the part of it before the zone
+	key    string // its first two labels
 
 	external bool   // of type ExternalName: nothing exists below
 	cname    []byte // its record, nil where the target is no name
@@ -31,7 +31,7 @@ type service struct {
 	srvOffs             []uint32
 	srvNode             []uint32 // of each SRV record, the node that its target is
 	publishedSRV        int
-	hosts4, hosts6      []uint32 // of each address: its host name's index in labels + 1, or 0
+	names4, names6      []uint32 // of each address: the index in labels of what it is called, as nameOf reads it
 	addrNode4, addrNode []uint32 // of each IPv4 and IPv6 address: its node
 
 	nodes  []node
@@ -135,11 +135,12 @@ func searchAddr(wire []byte, size, i, j int, key []byte) (int, bool) {
 }
 
 // appendCanonical appends the wire name that PTR records of an address point to:
-// its first host name, else the address with dashes.
+// its first host name, else in some zones its first pod's, else the address with
+// dashes.
 func (s *service) appendCanonical(dst []byte, addr netip.Addr, at int) []byte {
-	if host, ok := s.host(addr, at); ok {
-		dst = append(dst, byte(len(host)))
-		dst = append(dst, host...)
+	if name, _ := s.nameOf(addr, at); name != "" {
+		dst = append(dst, byte(len(name)))
+		dst = append(dst, name...)
 		return append(dst, s.suffix...)
 	}
 	start := len(dst)
@@ -159,16 +160,21 @@ func (s *service) appendCanonical(dst []byte, addr netip.Addr, at int) []byte {
 	return append(dst, s.suffix...)
 }
 
-// host is the host name of an address, if it has one.
-func (s *service) host(addr netip.Addr, at int) (string, bool) {
-	hosts := s.hosts6
+// podNamed marks an index in labels as a pod's name. Others are host names; 0 is none.
+const podNamed = 1 << 31
+
+// nameOf is the host or pod name that an address is called by, if any, and whether
+// it is a host name.
+func (s *service) nameOf(addr netip.Addr, at int) (name string, host bool) {
+	names := s.names6
 	if addr.Is4() {
-		hosts = s.hosts4
+		names = s.names4
 	}
-	if h := hosts[at]; h > 0 {
-		return s.labels[h-1].name, true
+	n := names[at]
+	if n == 0 {
+		return "", false
 	}
-	return "", false
+	return s.labels[n&^podNamed-1].name, n&podNamed == 0
 }
 
 // compile makes the records of one Service in one zone. The outcome depends on
@@ -178,6 +184,9 @@ func compile(svc *registry.Service, z *zone) *service {
 	s.suffix = appendLabel(nil, svc.Name)
 	s.suffix = appendLabel(s.suffix, svc.Namespace)
 	s.key = string(s.suffix)
+	if z.Layout == Kubernetes {
+		s.suffix = appendLabel(s.suffix, "svc")
+	}
 	s.suffix = append(s.suffix, z.apex...)
 	if len(s.suffix) > maxName {
 		return nil // no message could ask for it
@@ -190,7 +199,7 @@ func compile(svc *registry.Service, z *zone) *service {
 		}
 		return s
 	}
-	c := compiler{service: s, ttl: z.ttl}
+	c := compiler{service: s, ttl: z.ttl, podNames: z.EndpointNames == ByPod}
 	c.collect(svc)
 	c.addresses()
 	c.srvs(svc)
@@ -201,7 +210,8 @@ func compile(svc *registry.Service, z *zone) *service {
 // compiler is the state of one compile.
 type compiler struct {
 	*service
-	ttl uint32
+	ttl      uint32
+	podNames bool // endpoints without a host name are called by their pods
 
 	eps   []endpoint
 	at4   map[netip.Addr]uint32 // index among the A records
@@ -228,9 +238,12 @@ type endpointPort struct {
 }
 
 // canonical is the label SRV records point to.
-func (e *endpoint) canonical() string {
-	if e.host != "" {
+func (c *compiler) canonical(e *endpoint) string {
+	switch {
+	case e.host != "":
 		return e.host
+	case c.podNames && e.pod != "":
+		return e.pod
 	}
 	return dashed(e.addr)
 }
@@ -321,8 +334,8 @@ func (c *compiler) srvs(svc *registry.Service) {
 	for i := range c.eps {
 		e := &c.eps[i]
 		for _, p := range e.ports {
-			if c.fits(e.canonical()) {
-				r := record{e.canonical(), p.Number}
+			if c.fits(c.canonical(e)) {
+				r := record{c.canonical(e), p.Number}
 				published[r] = published[r] || p.published
 			}
 		}
@@ -377,7 +390,7 @@ func (c *compiler) srvs(svc *registry.Service) {
 	}
 	for i := range c.eps {
 		e := &c.eps[i]
-		target := e.canonical()
+		target := c.canonical(e)
 		for _, p := range e.ports {
 			n, ok := at[record{target, p.Number}]
 			if !ok {
@@ -427,24 +440,18 @@ func (c *compiler) names() {
 	for i := range c.labels {
 		c.labels[i].node = c.node(hosts[c.labels[i].name])
 	}
-	c.addrNode4, c.hosts4 = make([]uint32, len(c.at4)), make([]uint32, len(c.at4))
-	c.addrNode, c.hosts6 = make([]uint32, len(c.at6)), make([]uint32, len(c.at6))
+	c.addrNode4, c.names4 = make([]uint32, len(c.at4)), make([]uint32, len(c.at4))
+	c.addrNode, c.names6 = make([]uint32, len(c.at6)), make([]uint32, len(c.at6))
 	for i := 0; i < len(c.eps); {
 		addr := c.eps[i].addr
 		group := addrs[addr]
 		i += len(group)
-		nodes, hosts, at := c.addrNode, c.hosts6, c.at6
+		nodes, names, at := c.addrNode, c.names6, c.at6
 		if addr.Is4() {
-			nodes, hosts, at = c.addrNode4, c.hosts4, c.at4
+			nodes, names, at = c.addrNode4, c.names4, c.at4
 		}
 		nodes[at[addr]] = c.node(group)
-		for _, e := range group {
-			if h := c.eps[e].host; h != "" {
-				j, _ := c.searchLabel([]byte(h))
-				hosts[at[addr]] = uint32(j) + 1
-				break // they are in order of host names
-			}
-		}
+		names[at[addr]] = c.called(group)
 	}
 
 	c.srvNode = make([]uint32, len(c.srvOffs)-1)
@@ -455,12 +462,31 @@ func (c *compiler) names() {
 		}
 		// A host name may look like another endpoint's address: whoever the label
 		// leads to is whose addresses go along.
-		n := c.target(e.canonical(), e.addr)
+		n := c.target(c.canonical(e), e.addr)
 		for _, r := range e.srv {
 			c.srvNode[r] = n
 		}
 	}
 	c.nodes, c.picks = slices.Clip(c.nodes), slices.Clip(c.picks)
+}
+
+// called is what nameOf reads for an address that these endpoints have. They are in
+// order of host names, then pods.
+func (c *compiler) called(group []uint32) uint32 {
+	var pod string
+	for _, i := range group {
+		e := &c.eps[i]
+		if e.host != "" {
+			j, _ := c.searchLabel([]byte(e.host))
+			return uint32(j) + 1
+		}
+		pod = cmp.Or(pod, e.pod)
+	}
+	if !c.podNames || pod == "" {
+		return 0
+	}
+	j, _ := c.searchLabel([]byte(pod))
+	return uint32(j) + 1 | podNamed
 }
 
 // target is the node a canonical label leads to, as find has it.

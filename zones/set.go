@@ -34,6 +34,7 @@ type config struct {
 }
 
 type zone struct {
+	Zone
 	apex                       []byte
 	labels                     int
 	ttl, ttlEmpty, ttlNXDomain uint32
@@ -132,64 +133,84 @@ func (a *Answer) label(name []byte, i int) []byte {
 }
 
 // forward answers a name of the zone found, with n labels before the apex. Names
-// are read from the right: namespace, Service, the rest.
+// are read from the right: namespace, Service, the rest; in the Kubernetes layout
+// after the label svc.
 func (a *Answer) forward(name []byte, n int, typ uint16) {
 	a.negative = a.zone.ttlNXDomain
-	switch n {
-	case 0:
+	if n == 0 {
 		a.apex(typ)
 		return
-	case 1:
-		switch ns := a.label(name, 0); {
-		case string(ns) == "dns-version":
-			if typ == TypeTXT || typ == TypeANY {
-				a.single = singleVersion
-				return
-			}
-			a.nodata(false)
-		case string(ns) == "dns": // ns.dns is below
-			a.nodata(false)
-		default:
-			if _, ok := a.set.namespaces.get(name[:a.offsets[1]]); !ok {
-				a.nxdomain()
-				return
-			}
-			a.nodata(false)
-		}
-		return
 	}
-	key := name[a.offsets[n-2]:a.offsets[n]]
-	svc, ok := a.set.services[a.zoneAt].get(key)
-	if !ok {
-		if n == 2 && string(key) == string(nsLabels) {
-			a.nameserver(typ)
+	underSvc := a.zone.Layout == Kubernetes && string(a.label(name, n-1)) == "svc"
+	if a.zone.Layout == Short || underSvc {
+		if underSvc {
+			n--
+		}
+		if a.services(name, n, typ) {
 			return
 		}
+	}
+	// What every zone has, unless a Service has that name.
+	switch {
+	case underSvc:
 		a.nxdomain()
-		return
+	case n == 1 && string(a.label(name, 0)) == "dns-version":
+		if typ == TypeTXT || typ == TypeANY {
+			a.single = singleVersion
+			return
+		}
+		a.nodata(false)
+	case n == 1 && string(a.label(name, 0)) == "dns": // ns.dns is below
+		a.nodata(false)
+	case n == 2 && string(name[:a.offsets[2]]) == string(nsLabels):
+		a.nameserver(typ)
+	default:
+		a.nxdomain()
+	}
+}
+
+// services answers for a name of n labels where Services and namespaces are. It
+// returns false, and has answered nothing, where there is neither.
+func (a *Answer) services(name []byte, n int, typ uint16) bool {
+	switch n {
+	case 0: // svc.<zone>
+		a.nodata(false)
+		return true
+	case 1:
+		if string(a.label(name, 0)) == "dns-version" {
+			return false // has a record of its own, whatever is below
+		}
+		_, ok := a.set.namespaces.get(name[:a.offsets[1]])
+		if ok {
+			a.nodata(false)
+		}
+		return ok
+	}
+	svc, ok := a.set.services[a.zoneAt].get(name[a.offsets[n-2]:a.offsets[n]])
+	if !ok {
+		return false
 	}
 	a.service = svc
-	if svc.external {
-		switch {
-		case n > 2:
-			a.nxdomain()
-		case svc.cname == nil:
-			a.nodata(false)
-		default:
-			a.alias(svc.cname, typ)
-		}
-		return
-	}
-	switch n {
-	case 2:
+	switch {
+	case svc.external && n > 2:
+		a.nxdomain()
+	case svc.external && svc.cname == nil:
+		a.nodata(false)
+	case svc.external:
+		a.alias(svc.cname, typ)
+	case a.zone.Empty == Nonexist && len(svc.a)+len(svc.aaaa) == 0:
+		a.negative = a.zone.ttlEmpty
+		a.nxdomain()
+	case n == 2:
 		a.answer(typ, svc.setA(), svc.setAAAA(), svc.setSRV())
-	case 3:
+	case n == 3:
 		a.below(a.label(name, 0), typ)
-	case 4:
+	case n == 4:
 		a.port(a.label(name, 0), a.label(name, 1), typ)
 	default:
 		a.nxdomain()
 	}
+	return true
 }
 
 // below answers <label>.<svc>.<ns>: an endpoint, or the protocol above port names.
@@ -260,6 +281,15 @@ func (a *Answer) apex(typ uint16) {
 	default:
 		a.nodata(false)
 	}
+}
+
+// nameserverService is the Service that has the name ns.dns.<zone>, if one does.
+func (s *Set) nameserverService(zoneAt int) *service {
+	if s.cfg.zones[zoneAt].Layout != Short {
+		return nil
+	}
+	svc, _ := s.services[zoneAt].get(nsLabels)
+	return svc
 }
 
 // nameserver answers ns.dns.<zone>, unless a Service has that name.

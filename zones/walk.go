@@ -72,7 +72,7 @@ func (s *Set) walkZone(at int, z *zone, local netip.Addr) iter.Seq[[]byte] {
 		w.put(z.apex, soa)
 		ns := append(append([]byte{}, nsLabels...), z.apex...)
 		w.put(z.apex, appendNamed(nil, headerSize, TypeNS, z.ttl, ns))
-		if _, ok := s.services[at].get(nsLabels); !ok {
+		if s.nameserverService(at) == nil {
 			a := Answer{set: s, local: [1]netip.Addr{local}}
 			for _, addr := range a.nameservers() {
 				w.put(ns, appendAddr(nil, headerSize, z.ttl, addr))

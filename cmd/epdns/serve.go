@@ -10,20 +10,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"epdns/dnsserver"
-	"epdns/registry"
-	"epdns/registry/kube"
-	"epdns/registry/manifest"
 	"epdns/zones"
 )
 
 // serveFlags are what serve can be told.
 type serveFlags struct {
+	source      sourceFlags
 	zones       []string
 	listen      []string
-	manifests   string
-	kubeconfig  string
-	context     string
-	namespaces  []string
 	http        string
 	reverse     []string
 	nameservers []string
@@ -49,14 +43,11 @@ the one that kubectl would use.`,
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.zones, "zone", []string{"registry.local"}, "zone to serve; repeat for several")
 	fl.StringArrayVar(&f.listen, "listen", []string{":5300"}, "ADDR:PORT to answer on, UDP and TCP; repeat for several")
-	fl.StringVar(&f.manifests, "manifests", "", "read this file or directory of YAML or JSON instead of a cluster")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "watch the cluster that this file names")
-	fl.StringVar(&f.context, "context", "", "context of the kubeconfig")
-	fl.StringArrayVar(&f.namespaces, "namespace", nil, "watch this namespace only; repeat for several")
 	fl.StringVar(&f.http, "http", "127.0.0.1:9153", "ADDR:PORT of /livez, /readyz and /metrics; empty for none")
 	fl.StringArrayVar(&f.reverse, "reverse", nil, "prefix to answer PTR questions for with authority, such as 10.0.0.0/8; repeat for several")
 	fl.StringArrayVar(&f.nameservers, "nameserver", nil, "address of ns.dns.<zone>; repeat for several (default: the one that was asked)")
 	fl.StringArrayVar(&f.transfer, "transfer-allow", nil, "prefix that may have zone transfers besides loopback; repeat for several")
+	f.source.register(cmd)
 	f.log.register(cmd)
 	return cmd
 }
@@ -77,16 +68,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err := checkHTTP(f.http); err != nil {
 		return usageError{err}
 	}
-	if f.manifests != "" && (f.kubeconfig != "" || f.context != "" || len(f.namespaces) > 0) {
-		return usagef("--manifests cannot be given together with --kubeconfig, --context or --namespace")
-	}
-
-	var source registry.Source
-	if f.manifests != "" {
-		source, err = manifest.Open(f.manifests, log)
-	} else {
-		source, err = kube.New(kube.Config{Kubeconfig: f.kubeconfig, Context: f.context, Namespaces: f.namespaces}, log)
-	}
+	source, err := f.source.open(log)
 	if err != nil {
 		return err
 	}
