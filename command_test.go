@@ -1,0 +1,550 @@
+package epdns_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"golang.org/x/sys/unix"
+)
+
+// TestMistakes: each ends the program with one line that says what is wrong, and
+// a status that says whether the arguments are (2) or something else is (1).
+func TestMistakes(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	missing := filepath.Join(dir, "missing")
+	noYAML := file("no-yaml.yaml", "kind: [Service\n")
+	noAddresses := file("no-addresses.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n---\n"+
+		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-1}\nendpoints: many\n")
+	noKubeconfig := file("no-kubeconfig", "clusters: [\n")
+	noContext := file("no-context", "apiVersion: v1\nkind: Config\nclusters: []\ncontexts: []\n")
+
+	for _, c := range []struct {
+		what string
+		args string
+		code int
+		says []string
+	}{
+		{"unknown command", "sevre", 2, []string{`"sevre"`}},
+		{"unknown flag", "serve --lisen :53", 2, []string{"--lisen", "epdns serve --help"}},
+		{"flag without value", "serve --listen", 2, []string{"--listen", "epdns serve --help"}},
+		{"too many arguments", "serve registry.local", 2, []string{"registry.local", "epdns serve --help"}},
+		{"too many arguments", "demo now", 2, []string{"now", "epdns demo --help"}},
+		{"too many arguments", "version 2", 2, []string{"2", "epdns version --help"}},
+
+		{"zone: the root", "serve --zone .", 2, []string{"zone", "root"}},
+		{"zone: none", "serve --zone=", 2, []string{"zone"}},
+		{"zone: empty label", "serve --zone registry..local", 2, []string{"registry..local"}},
+		{"zone: long label", "serve --zone " + strings.Repeat("a", 64) + ".local", 2, []string{"63"}},
+		{"zone: odd character", "serve --zone reg!stry.local", 2, []string{"reg!stry.local", "'!'"}},
+		{"zone: reverse", "serve --zone 10.in-addr.arpa", 2, []string{"10.in-addr.arpa"}},
+		{"zone: twice", "serve --zone registry.local --zone registry.local", 2, []string{"registry.local"}},
+		{"zone: one in the other", "serve --zone registry.local --zone a.registry.local", 2, []string{"a.registry.local"}},
+		{"listen: no port", "serve --listen 127.0.0.1", 2, []string{"--listen", "127.0.0.1"}},
+		{"listen: port alone", "serve --listen 5300", 2, []string{"--listen", "5300"}},
+		{"listen: no number", "serve --listen 127.0.0.1:dnss", 2, []string{"--listen", "dnss"}},
+		{"listen: too large", "serve --listen 127.0.0.1:65536", 2, []string{"--listen", "65536"}},
+		{"listen: a name", "serve --listen localhost:53", 2, []string{"--listen", "localhost"}},
+		{"listen: IPv6 without brackets", "serve --listen ::1:53", 2, []string{"--listen", "::1:53"}},
+		{"listen: demo", "demo --listen here", 2, []string{"--listen", "here"}},
+		{"http", "serve --http 9153", 2, []string{"--http", "9153"}},
+		{"reverse", "serve --reverse 10.0.0.0/40", 2, []string{"--reverse", "10.0.0.0/40"}},
+		{"reverse: twice", "serve --reverse 10.0.0.0/8 --reverse 10.1.0.0/16", 2, []string{"10.0.0.0/8", "10.1.0.0/16"}},
+		{"nameserver", "serve --nameserver ns1", 2, []string{"--nameserver", "ns1"}},
+		{"transfer-allow", "serve --transfer-allow all", 2, []string{"--transfer-allow", "all"}},
+		{"log level", "serve --log-level loud", 2, []string{"--log-level", "loud"}},
+		{"log format", "serve --log-format xml", 2, []string{"--log-format", "xml"}},
+		{"two sources", "serve --manifests " + dir + " --kubeconfig " + noContext, 2, []string{"--manifests", "--kubeconfig"}},
+		{"version format", "version -o yaml", 2, []string{"--output", "yaml"}},
+
+		{"manifests: missing", "serve --manifests " + missing, 1, []string{missing, "no such file"}},
+		{"manifests: no YAML", "serve --manifests " + noYAML, 1, []string{noYAML, "document 1"}},
+		{"manifests: no slice", "serve --manifests " + noAddresses, 1, []string{noAddresses, "document 2 (line 5)", "EndpointSlice"}},
+		{"kubeconfig: missing", "serve --kubeconfig " + missing, 1, []string{missing, "no such file"}},
+		{"kubeconfig: a directory", "serve --kubeconfig " + dir, 1, []string{dir}},
+		{"kubeconfig: no YAML", "serve --kubeconfig " + noKubeconfig, 1, []string{noKubeconfig}},
+		{"kubeconfig: nothing in it", "serve --kubeconfig " + noContext, 1, []string{noContext, "context"}},
+		{"no source", "serve", 1, []string{"--kubeconfig", "--manifests"}},
+		{"listen: not ours", "serve --manifests testdata/cluster --listen 192.0.2.199:5300", 1, []string{"192.0.2.199:5300", "no interface"}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			args := strings.Fields(c.args)
+			if args[0] == "serve" { // nothing but what is to fail, should it not
+				args = append([]string{"serve", "--listen", "127.0.0.1:0", "--http", ""}, args[1:]...)
+			}
+			stdout, stderr, code := once(t, environment(), args...)
+			if code != c.code {
+				t.Errorf("exit status %d, expected %d", code, c.code)
+			}
+			if stdout != "" {
+				t.Errorf("on standard output: %q", stdout)
+			}
+			if err := oneLine(stderr, c.says...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// oneLine checks that, the log aside, there is one line for people with these
+// texts.
+func oneLine(stderr string, says ...string) error {
+	var lines []string
+	for line := range strings.Lines(stderr) {
+		if !strings.HasPrefix(line, "time=") {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) != 1 || !strings.HasPrefix(lines[0], "epdns: ") || !strings.HasSuffix(lines[0], "\n") {
+		return fmt.Errorf("not one line: %q", stderr)
+	}
+	var faults []error
+	for _, s := range says {
+		if !strings.Contains(lines[0], s) {
+			faults = append(faults, fmt.Errorf("%q does not say %q", lines[0], s))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// TestPortIsTaken: with SO_REUSEPORT a second process could take half of the
+// questions without anybody noticing.
+func TestPortIsTaken(t *testing.T) {
+	first := serve(t, "--manifests", "testdata/cluster")
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	sharing := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var set error
+		err := c.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+		return errors.Join(err, set)
+	}}
+	shared, err := sharing.ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	tcp, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	webs := strings.TrimPrefix(first.http, "http://")
+
+	for _, c := range []struct {
+		what string
+		args []string
+		addr string
+	}{
+		{"by another epdns", []string{"serve", "--listen", first.dns.String(), "--http", ""}, first.dns.String()},
+		{"by another epdns, of all addresses", []string{"serve", "--listen", fmt.Sprintf(":%d", first.dns.Port()), "--http", ""}, fmt.Sprintf(":%d", first.dns.Port())},
+		{"in UDP", []string{"serve", "--listen", udp.LocalAddr().String(), "--http", ""}, udp.LocalAddr().String()},
+		{"in UDP, by one who would share it", []string{"serve", "--listen", shared.LocalAddr().String(), "--http", ""}, shared.LocalAddr().String()},
+		{"in TCP", []string{"serve", "--listen", tcp.Addr().String(), "--http", ""}, tcp.Addr().String()},
+		{"for HTTP", []string{"serve", "--listen", "127.0.0.1:0", "--http", webs}, webs},
+		{"for the demo", []string{"demo", "--listen", first.dns.String()}, first.dns.String()},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			if c.args[0] == "serve" {
+				c.args = append(c.args, "--manifests", "testdata/cluster")
+			}
+			stdout, stderr, code := once(t, environment(), c.args...)
+			if code != 1 || stdout != "" {
+				t.Errorf("exit status %d, on standard output %q", code, stdout)
+			}
+			if err := oneLine(stderr, "listen on "+c.addr, "in use"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := first.answer(ask("jobs.shop.registry.local.", dns.TypeA), noerror("10.1.1.41")); err != nil {
+		t.Errorf("the first one: %v", err)
+	}
+}
+
+// TestBeforeTheFirstRead: until all that exists is known, a missing name may only
+// be one that has not been read yet.
+func TestBeforeTheFirstRead(t *testing.T) {
+	// Connections are taken by the kernel and never answered.
+	api, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	replaceFile(t, kubeconfig, fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: silent
+clusters: [{name: silent, cluster: {server: "http://%s"}}]
+users: [{name: nobody, user: {}}]
+contexts: [{name: silent, context: {cluster: silent, user: nobody}}]
+`, api.Addr()))
+	p := listen(t, "--kubeconfig", kubeconfig, "--reverse", "10.0.0.0/8")
+
+	notReady := want{rcode: dns.RcodeServerFailure, ede: []uint16{dns.ExtendedErrorCodeNotReady}}
+	for _, c := range []struct {
+		name  string
+		qtype uint16
+		want  want
+	}{
+		{"web.shop.registry.local.", dns.TypeA, notReady},
+		{"nope.registry.local.", dns.TypeA, notReady},
+		{zone, dns.TypeSOA, notReady},
+		{"11.1.1.10.in-addr.arpa.", dns.TypePTR, notReady},
+		{"1.2.0.192.in-addr.arpa.", dns.TypePTR, refused()},
+		{"www.example.com.", dns.TypeA, refused()},
+	} {
+		for _, q := range []question{ask(c.name, c.qtype), ask(c.name, c.qtype).overTCP()} {
+			r, err := q.send(p.dns.Port())
+			if err == nil {
+				err = errors.Join(c.want.check(r), dig(t, q, p.dns.Port()).agrees(r))
+			}
+			if err != nil {
+				t.Errorf("%v: %v", q, err)
+			}
+		}
+	}
+	if r, err := ask(zone, dns.TypeAXFR).overTCP().send(p.dns.Port()); err != nil || r.rcode != dns.RcodeServerFailure {
+		t.Errorf("transfer: %+v, %v", r, err)
+	}
+	for path, want := range map[string]int{"/livez": http.StatusOK, "/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable, "/metrics": http.StatusOK} {
+		if code, body := p.get(t, path); code != want {
+			t.Errorf("%s: %d, expected %d: %s", path, code, want, body)
+		}
+	}
+	if v := metric(p.metrics(t), "epdns_synced"); v != 0 {
+		t.Errorf("epdns_synced is %v", v)
+	}
+}
+
+// TestStop: an idle connection of a resolver holds nothing up.
+func TestStop(t *testing.T) {
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		t.Run(signal.String(), func(t *testing.T) {
+			p := serve(t, "--manifests", "testdata/cluster")
+			c, err := net.DialTimeout("tcp", p.dns.String(), patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if err := p.answer(ask("jobs.shop.registry.local.", dns.TypeA).overTCP(), noerror("10.1.1.41")); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			p.stop(t, signal)
+			if took := time.Since(begun); took > 6*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			p.logged(t, "stopped")
+		})
+		t.Run("demo, "+signal.String(), func(t *testing.T) {
+			p := launch(t, environment(), "demo", "--listen", "127.0.0.1:0")
+			p.demoPrinted(t)
+			p.stop(t, signal)
+		})
+	}
+}
+
+func TestProbes(t *testing.T) {
+	p := serve(t, "--manifests", "testdata/cluster")
+	for path, want := range map[string]int{"/livez": http.StatusOK, "/healthz": http.StatusOK, "/readyz": http.StatusOK, "/nope": http.StatusNotFound} {
+		if code, body := p.get(t, path); code != want {
+			t.Errorf("%s: %d, expected %d: %s", path, code, want, body)
+		}
+	}
+}
+
+// metrics are those of /metrics, as Prometheus reads them.
+func (p *program) metrics(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	code, body := p.get(t, "/metrics")
+	if code != http.StatusOK {
+		t.Fatalf("/metrics: %d %s", code, body)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		t.Fatalf("/metrics: %v\n%s", err, body)
+	}
+	return families
+}
+
+// metric is the sum of a metric's values over the series with these labels, given
+// as name, value, name, value.
+func metric(families map[string]*dto.MetricFamily, name string, labels ...string) (sum float64) {
+	for _, m := range families[name].GetMetric() {
+		has := map[string]string{}
+		for _, l := range m.GetLabel() {
+			has[l.GetName()] = l.GetValue()
+		}
+		of := true
+		for i := 0; i < len(labels); i += 2 {
+			of = of && has[labels[i]] == labels[i+1]
+		}
+		if of {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return sum
+}
+
+func TestMetrics(t *testing.T) {
+	p := serve(t, "--manifests", "testdata/cluster")
+	before := p.metrics(t)
+	send := func(q question, times int) {
+		for range times {
+			if _, err := q.send(p.dns.Port()); err != nil {
+				t.Fatalf("%v: %v", q, err)
+			}
+		}
+	}
+	send(ask("web.shop.registry.local.", dns.TypeA), 5)
+	send(ask("web.shop.registry.local.", dns.TypeSRV).overTCP(), 3)
+	send(ask("nope.shop.registry.local.", dns.TypeA), 2)
+	if n := len(transferred(t, p, zone, "AXFR")); n == 0 {
+		t.Fatal("no transfer")
+	}
+	after := p.metrics(t)
+
+	for _, c := range []struct {
+		name   string
+		labels []string
+		more   float64
+	}{
+		{"epdns_dns_requests_total", nil, 11},
+		{"epdns_dns_requests_total", []string{"proto", "udp"}, 7},
+		{"epdns_dns_requests_total", []string{"proto", "tcp", "type", "SRV"}, 3},
+		{"epdns_dns_responses_total", []string{"proto", "udp", "rcode", "NXDOMAIN"}, 2},
+		{"epdns_dns_responses_total", []string{"rcode", "NOERROR"}, 9},
+		{"epdns_dns_transfers_total", nil, 1},
+	} {
+		if more := metric(after, c.name, c.labels...) - metric(before, c.name, c.labels...); more != c.more {
+			t.Errorf("%s %v: %v more, expected %v", c.name, c.labels, more, c.more)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		labels []string
+		value  float64
+	}{
+		{"epdns_build_info", []string{"goversion", runtime.Version()}, 1},
+		{"epdns_synced", nil, 1},
+		{"epdns_services", nil, 10},
+		{"epdns_endpoints", []string{"ready", "true"}, 17},
+		{"epdns_endpoints", []string{"ready", "false"}, 3},
+	} {
+		if v := metric(after, c.name, c.labels...); v != c.value {
+			t.Errorf("%s %v is %v, expected %v", c.name, c.labels, v, c.value)
+		}
+	}
+	for name, f := range after {
+		if f.GetHelp() == "" {
+			t.Errorf("%s has no help", name)
+		}
+		if f.GetType() == dto.MetricType_COUNTER && !strings.HasSuffix(name, "_total") {
+			t.Errorf("%s is a counter, and its name does not end in _total", name)
+		}
+	}
+}
+
+// sample is what must come of what the demo says to ask: RDATA as in the tables of
+// answers. No list is a transfer.
+var sample = map[string][]string{
+	"web.shop.registry.local A": {"10.244.1.21", "10.244.1.22", "10.244.2.21", "10.244.2.22", "10.244.3.21", "10.244.3.22"},
+	"web.shop.registry.local SRV": {
+		"* * 8080 10-244-1-21.web.shop.registry.local.", "* * 9090 10-244-1-21.web.shop.registry.local.",
+		"* * 8080 10-244-1-22.web.shop.registry.local.", "* * 9090 10-244-1-22.web.shop.registry.local.",
+		"* * 8080 10-244-2-21.web.shop.registry.local.", "* * 9090 10-244-2-21.web.shop.registry.local.",
+		"* * 8080 10-244-2-22.web.shop.registry.local.", "* * 9090 10-244-2-22.web.shop.registry.local.",
+		"* * 8080 10-244-3-21.web.shop.registry.local.", "* * 9090 10-244-3-21.web.shop.registry.local.",
+		"* * 8080 10-244-3-22.web.shop.registry.local.", "* * 9090 10-244-3-22.web.shop.registry.local."},
+	"_metrics._tcp.web.shop.registry.local SRV": {
+		"* * 9090 10-244-1-21.web.shop.registry.local.", "* * 9090 10-244-1-22.web.shop.registry.local.",
+		"* * 9090 10-244-2-21.web.shop.registry.local.", "* * 9090 10-244-2-22.web.shop.registry.local.",
+		"* * 9090 10-244-3-21.web.shop.registry.local.", "* * 9090 10-244-3-22.web.shop.registry.local."},
+	"api.shop.registry.local AAAA":          {"fd00:10:244:1::1f", "fd00:10:244:3::1f"},
+	"db-0.db.data.registry.local A":         {"10.244.1.10"},
+	"10-244-1-21.web.shop.registry.local A": {"10.244.1.21"},
+	"jobs.shop.registry.local A":            {"10.244.1.41"},
+	"pg.shop.registry.local A":              {"db.data.registry.local.", "10.244.1.10", "10.244.2.10", "10.244.3.10"},
+	"nope.shop.registry.local A":            {},
+	"-x 10.244.1.21":                        {"10-244-1-21.web.shop.registry.local."},
+	"registry.local AXFR":                   nil,
+}
+
+// suggested takes a line of the demo apart: the arguments for dig, and of these the
+// question.
+func suggested(line string, port uint16) (args []string, question string, ok bool) {
+	rest, ok := strings.CutPrefix(line, fmt.Sprintf("dig @127.0.0.1 -p %d ", port))
+	if !ok {
+		return nil, "", false
+	}
+	question = strings.Join(slices.DeleteFunc(strings.Fields(rest), func(s string) bool { return s[0] == '+' }), " ")
+	return strings.Fields(line)[1:], question, true
+}
+
+// TestDemo does what the demo says.
+func TestDemo(t *testing.T) {
+	tool(t, "dig")
+	p := launch(t, environment(), "demo", "--listen", "127.0.0.1:0")
+	port := p.demoPrinted(t)
+	asked := map[string]bool{}
+	for _, line := range p.stdout.lines() {
+		args, question, ok := suggested(line, port)
+		if !ok {
+			if strings.HasPrefix(line, "dig") {
+				t.Errorf("an unexpected line: %s", line)
+			}
+			continue
+		}
+		asked[question] = true
+		want, known := sample[question]
+		if !known {
+			t.Errorf("%q is not known to the test", question)
+			continue
+		}
+		out := runDig(t, args...)
+		var rrs []dns.RR
+		for l := range strings.Lines(out) {
+			rr, err := dns.NewRR(l) // nil where it is a comment
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			if rr != nil {
+				rrs = append(rrs, rr)
+			}
+		}
+		switch {
+		case want == nil:
+			if len(rrs) < 30 || rrs[0].Header().Rrtype != dns.TypeSOA || rrs[0].String() != rrs[len(rrs)-1].String() {
+				t.Errorf("%s: %d records\n%s", line, len(rrs), out)
+			}
+		case len(want) == 0:
+			if !strings.Contains(out, "status: NXDOMAIN") {
+				t.Errorf("%s: does not show that there is no such name\n%s", line, out)
+			}
+			fallthrough
+		default:
+			if err := sameSet(want, rrs); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+	}
+	for question := range sample {
+		if !asked[question] {
+			t.Errorf("it does not say to ask for %s", question)
+		}
+	}
+	if p.stderr.String() != "" {
+		t.Errorf("on standard error: %s", &p.stderr)
+	}
+}
+
+// TestDemoWithoutDig: the answers are printed.
+func TestDemoWithoutDig(t *testing.T) {
+	p := launch(t, environment("PATH="), "demo", "--listen", "127.0.0.1:0")
+	port := p.demoPrinted(t)
+	if !strings.Contains(p.stdout.String(), "no dig on this machine") {
+		t.Error("it does not say that there is no dig")
+	}
+	got := map[string][]dns.RR{}
+	none := map[string]string{}
+	question := ""
+	for _, line := range p.stdout.lines() {
+		if _, q, ok := suggested(line, port); ok {
+			question = q
+			continue
+		}
+		answer, ok := strings.CutPrefix(line, "  ")
+		if !ok {
+			continue
+		}
+		if rcode, ok := strings.CutSuffix(answer, ", no records"); ok {
+			none[question] = rcode
+			continue
+		}
+		rr, err := dns.NewRR(answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[question] = append(got[question], rr)
+	}
+	for question, want := range sample {
+		if err := sameSet(want, got[question]); err != nil {
+			t.Errorf("%s: %v", question, err)
+		}
+	}
+	if len(none) != 1 || none["nope.shop.registry.local A"] != "NXDOMAIN" {
+		t.Errorf("without records: %v", none)
+	}
+}
+
+var demoBegins = regexp.MustCompile(`^epdns serves a sample cluster on (127\.0\.0\.1:\d+): 6 Services, 14 of 16 endpoints ready\.$`)
+
+// demoPrinted waits for the last line of the demo and returns the port it serves.
+func (p *program) demoPrinted(t *testing.T) uint16 {
+	t.Helper()
+	eventually(t, func() error {
+		if strings.HasSuffix(p.stdout.String(), "\nCtrl-C ends it.\n") {
+			return nil
+		}
+		return errors.Join(fmt.Errorf("the demo has printed %q", &p.stdout), p.running())
+	})
+	m := demoBegins.FindStringSubmatch(p.stdout.lines()[0])
+	if m == nil {
+		t.Fatalf("the demo begins with %q", p.stdout.lines()[0])
+	}
+	return netip.MustParseAddrPort(m[1]).Port()
+}
+
+func TestVersion(t *testing.T) {
+	stdout, stderr, code := once(t, environment(), "version", "-o", "json")
+	var v struct{ Version, Revision, GoVersion, Platform string }
+	d := json.NewDecoder(strings.NewReader(stdout))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil || code != 0 || stderr != "" {
+		t.Fatalf("status %d, %v\n%s%s", code, err, stdout, stderr)
+	}
+	if v.Version == "" || v.GoVersion != runtime.Version() || v.Platform != runtime.GOOS+"/"+runtime.GOARCH {
+		t.Errorf("%+v", v)
+	}
+	stdout, stderr, code = once(t, environment(), "version")
+	if want := fmt.Sprintf("epdns %s %s %s\n", v.Version, v.GoVersion, v.Platform); stdout != want || code != 0 || stderr != "" {
+		t.Errorf("status %d: %q%s, expected %q", code, stdout, stderr, want)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{}, {"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"version", "--help"}} {
+		stdout, stderr, code := once(t, environment(), args...)
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
+			t.Errorf("epdns %v: status %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+}
