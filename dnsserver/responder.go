@@ -41,6 +41,9 @@ type Responder struct {
 	query     query
 	answer    *zones.Answer
 	stats     *counters
+
+	passes bool // names outside our zones are somebody else's to answer:
+	passed bool // the last query was for one, and there is no reply
 }
 
 func newResponder(a Authority, stats *counters) *Responder {
@@ -58,6 +61,7 @@ func (r *Responder) Respond(dst, msg []byte, from netip.AddrPort, via Via) []byt
 func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, from netip.AddrPort, via Via) []byte {
 	q := &r.query
 	base := len(dst)
+	r.passed = false
 	r.stats.request(via.Transport, from.Addr(), q)
 	if !ok {
 		if rcode == 0 {
@@ -97,6 +101,10 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, from netip.Add
 			question.Type = zones.TypeSOA
 		}
 		r.authority.Load().Lookup(&question, r.answer)
+		if r.passes && r.answer.RCode == zones.Refused && question.Type == q.qtype {
+			r.passed = true
+			return dst[:base]
+		}
 		dst, counts, cut = r.answer.AppendTo(dst, base, room)
 		rcode, ede = uint16(r.answer.RCode), r.answer.EDE
 		// Class ANY is not authoritative (RFC 1035 section 6.2).

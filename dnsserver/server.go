@@ -27,6 +27,10 @@ type Config struct {
 	// Transfer are the addresses besides loopback that may have zone transfers.
 	Transfer []netip.Prefix
 
+	// Upstream are the servers that names outside our zones are passed to, in order
+	// of preference. Where there are none, such names are REFUSED.
+	Upstream []netip.AddrPort
+
 	TCP TCPConfig
 }
 
@@ -66,13 +70,14 @@ type Server struct {
 	addrs     []netip.AddrPort
 	udp       []*udpWorker
 	tcp       *tcpServer
+	upstream  *upstream // nil: none
 }
 
 // Listen binds all sockets, or none: an error names the address and the reason.
 // Questions are answered from Serve on; those that come before wait in the sockets.
 func Listen(cfg Config, a Authority, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: log, authority: a}
+	s := &Server{cfg: cfg, log: log, authority: a, upstream: newUpstream(cfg.Upstream)}
 	s.tcp = newTCPServer(s)
 	if len(cfg.Listen) == 0 {
 		return nil, errors.New("no address to listen on is given")
@@ -103,6 +108,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.close()
 	wg.Wait()
 	s.tcp.wait()
+	if s.upstream != nil {
+		s.upstream.wg.Wait()
+	}
 	return nil
 }
 
@@ -170,7 +178,7 @@ func (s *Server) bind(addr string) error {
 		s.tcp.listeners = append(s.tcp.listeners, l)
 		s.addrs = append(s.addrs, netip.AddrPortFrom(bound.Addr().Unmap(), bound.Port()))
 		for range s.cfg.Workers {
-			w, err := newUDPWorker(udpNet, target, s.authority, s.log)
+			w, err := newUDPWorker(udpNet, target, s)
 			if err != nil {
 				return err
 			}
@@ -180,17 +188,29 @@ func (s *Server) bind(addr string) error {
 	}
 }
 
-// explain adds what to do to the errors that people meet.
+// explain says what to do about the errors that people meet, without the address,
+// which the caller has.
 func explain(err error) error {
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("the port is taken by another program; stop it or choose another port: %w", err)
-	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("ports below 1024 need a privilege; choose a higher one or grant NET_BIND_SERVICE: %w", err)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("no interface has this address: %w", err)
+	var bare syscall.Errno
+	if !errors.As(err, &bare) {
+		return err
 	}
-	return err
+	switch bare {
+	case syscall.EADDRINUSE:
+		return fmt.Errorf("the port is taken by another program; stop it or choose another port: %w", bare)
+	case syscall.EACCES:
+		return fmt.Errorf("ports below 1024 need a privilege; choose a higher one or grant NET_BIND_SERVICE: %w", bare)
+	case syscall.EADDRNOTAVAIL:
+		return fmt.Errorf("no interface has this address: %w", bare)
+	}
+	return bare
+}
+
+// newResponder returns a Responder for one goroutine.
+func (s *Server) newResponder(stats *counters) *Responder {
+	r := newResponder(s.authority, stats)
+	r.passes = s.upstream != nil
+	return r
 }
 
 func (s *Server) allCounters() []*counters {

@@ -64,6 +64,9 @@ type Stats struct {
 
 	TCPConnections int64  // open now
 	TCPRejected    uint64 // closed at once or early for want of room
+
+	Upstream         uint64 // queries passed to an upstream
+	UpstreamFailures uint64 // of these, answered by none
 }
 
 // RequestKind is what requests are counted by.
@@ -87,6 +90,9 @@ func (s *Server) Stats() Stats {
 		Truncated:      map[Transport]uint64{},
 		TCPConnections: s.tcp.open.Load(),
 		TCPRejected:    s.tcp.rejected.Load(),
+	}
+	if s.upstream != nil {
+		out.Upstream, out.UpstreamFailures = s.upstream.queries.Load(), s.upstream.failures.Load()
 	}
 	for _, c := range s.allCounters() {
 		for t := range c.requests {

@@ -50,7 +50,7 @@ type tcpWorker struct {
 
 func newTCPServer(s *Server) *tcpServer {
 	t := &tcpServer{server: s, stats: &counters{}, conns: map[*tcpConn]struct{}{}, source: map[netip.Addr]int{}}
-	t.workers.New = func() any { return &tcpWorker{responder: newResponder(s.authority, t.stats)} }
+	t.workers.New = func() any { return &tcpWorker{responder: s.newResponder(t.stats)} }
 	return t
 }
 
@@ -84,7 +84,7 @@ func (t *tcpServer) accept(ctx context.Context, l net.Listener) {
 			c.Close()
 			continue
 		}
-		go t.serve(conn)
+		go t.serve(ctx, conn)
 	}
 }
 
@@ -150,7 +150,7 @@ func (t *tcpServer) close() {
 
 func (t *tcpServer) wait() { t.wg.Wait() }
 
-func (t *tcpServer) serve(c *tcpConn) {
+func (t *tcpServer) serve(ctx context.Context, c *tcpConn) {
 	defer func() {
 		c.Close()
 		t.mu.Lock()
@@ -160,13 +160,13 @@ func (t *tcpServer) serve(c *tcpConn) {
 	}()
 	local := c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 	r := bufio.NewReaderSize(c, 1024)
-	for t.answer(c, r, Via{TCP, local}) {
+	for t.answer(ctx, c, r, Via{TCP, local}) {
 	}
 }
 
 // answer reads one query and answers it. It returns false when the connection is
 // to be closed.
-func (t *tcpServer) answer(c *tcpConn, r *bufio.Reader, via Via) bool {
+func (t *tcpServer) answer(ctx context.Context, c *tcpConn, r *bufio.Reader, via Via) bool {
 	c.SetReadDeadline(time.Now().Add(t.server.cfg.TCP.Idle))
 	var prefix [2]byte
 	if _, err := io.ReadFull(r, prefix[:]); err != nil {
@@ -189,6 +189,9 @@ func (t *tcpServer) answer(c *tcpConn, r *bufio.Reader, via Via) bool {
 		return t.transfer(c, w, msg, via)
 	}
 	w.out = w.responder.reply(append(w.out[:0], 0, 0), msg, rcode, ok, c.from, via)
+	if w.responder.passed {
+		w.out = append(w.out, t.server.upstream.ask(ctx, msg, TCP)...)
+	}
 	if len(w.out) == 2 {
 		return false // no query: nothing sensible can follow
 	}

@@ -1,6 +1,7 @@
 package dnsserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,6 +16,7 @@ type udpWorker struct {
 	local     netip.Addr // that the socket is bound to; not valid for all addresses
 	responder *Responder
 	stats     *counters
+	upstream  *upstream
 	log       *slog.Logger
 }
 
@@ -22,7 +24,7 @@ type udpWorker struct {
 // while the worker is not on a processor. The kernel may give less.
 const socketBuffer = 4 << 20
 
-func newUDPWorker(network, addr string, a Authority, log *slog.Logger) (*udpWorker, error) {
+func newUDPWorker(network, addr string, s *Server) (*udpWorker, error) {
 	lc := net.ListenConfig{Control: controlUDP}
 	pc, err := lc.ListenPacket(context.Background(), network, addr)
 	if err != nil {
@@ -31,8 +33,8 @@ func newUDPWorker(network, addr string, a Authority, log *slog.Logger) (*udpWork
 	conn := pc.(*net.UDPConn)
 	_ = conn.SetReadBuffer(socketBuffer) // less is served as well
 	_ = conn.SetWriteBuffer(socketBuffer)
-	w := &udpWorker{conn: conn, stats: &counters{}, log: log}
-	w.responder = newResponder(a, w.stats)
+	w := &udpWorker{conn: conn, stats: &counters{}, upstream: s.upstream, log: s.log}
+	w.responder = s.newResponder(w.stats)
 	if l := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(); !l.IsUnspecified() {
 		w.local = l.Unmap()
 	}
@@ -61,10 +63,23 @@ func (w *udpWorker) run(ctx context.Context) {
 			local, back = packetInfo(oob[:oobn])
 		}
 		out = w.responder.Respond(out[:0], in[:n], from, Via{UDP, local})
+		if w.responder.passed {
+			w.pass(ctx, in[:n], back, from)
+			continue
+		}
 		if len(out) == 0 {
 			continue
 		}
 		// A reply that cannot leave is lost like one on the way: the asker repeats.
 		_, _, _ = w.conn.WriteMsgUDPAddrPort(out, back, from)
 	}
+}
+
+// pass has an upstream answer a query. What it keeps it copies: the worker goes on
+// to the next one.
+func (w *udpWorker) pass(ctx context.Context, msg, back []byte, to netip.AddrPort) {
+	back = bytes.Clone(back)
+	w.upstream.pass(ctx, msg, UDP, func(reply []byte) {
+		_, _, _ = w.conn.WriteMsgUDPAddrPort(reply, back, to)
+	})
 }

@@ -44,6 +44,8 @@ var (
 	descDropped   = desc("dns_dropped_total", "Messages that got no reply, being no queries.")
 	descTransfers = desc("dns_transfers_total", "Zone transfers begun.")
 	descTCPOpen   = desc("tcp_connections", "TCP connections open.")
+	descUpstream  = desc("upstream_queries_total", "Queries for names outside the zones, passed on.")
+	descUpFailed  = desc("upstream_failures_total", "Queries that no upstream answered.")
 	descTCPReject = desc("tcp_rejected_total", "TCP connections closed for want of room.")
 
 	descSynced    = desc("synced", "Whether all that exists has been read once.")
@@ -89,6 +91,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descTransfers, d.Transfers)
 	gauge(descTCPOpen, float64(d.TCPConnections))
 	counter(descTCPReject, d.TCPRejected)
+	counter(descUpstream, d.Upstream)
+	counter(descUpFailed, d.UpstreamFailures)
 
 	s := m.p.registry.Stats()
 	gauge(descSynced, number(m.p.synced.Load()))

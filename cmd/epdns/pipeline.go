@@ -82,7 +82,9 @@ func (p *pipeline) publish(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.follower.Changed():
-			p.build()
+			if !p.build() {
+				continue
+			}
 			if !p.builder.Frozen() {
 				second.Reset(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 			}
@@ -97,11 +99,18 @@ func (p *pipeline) publish(ctx context.Context) {
 	}
 }
 
-func (p *pipeline) build() {
+// build publishes what has changed, if anything has: the wake-up of a change that
+// an earlier Take had already may still be on its way.
+func (p *pipeline) build() bool {
+	changed := p.follower.Take()
+	if len(changed) == 0 && p.synced.Load() {
+		return false
+	}
 	now := time.Now()
-	p.zones.Publish(p.builder.Build(p.follower.Take(), now))
+	p.zones.Publish(p.builder.Build(changed, now))
 	p.publishes.Add(1)
 	p.published.Store(now.UnixNano())
+	return true
 }
 
 func (p *pipeline) String() string { return fmt.Sprint(p.source) }

@@ -38,8 +38,8 @@ func (cfg *Config) namespaces() ([]string, error) {
 		return []string{""}, nil
 	}
 	for _, ns := range cfg.Namespaces {
-		if msgs := validation.IsDNS1123Label(ns); len(msgs) > 0 {
-			return nil, fmt.Errorf("namespace %q: %s", ns, msgs[0])
+		if len(validation.IsDNS1123Label(ns)) > 0 {
+			return nil, fmt.Errorf("namespace %q is not a DNS label: lower-case letters, digits and dashes", ns)
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(cfg.Namespaces))), nil
@@ -92,6 +92,9 @@ func podState() string {
 // fromFiles reads kubeconfigs. what names them in errors.
 func (cfg *Config) fromFiles(rules *clientcmd.ClientConfigLoadingRules, what string) (*rest.Config, string, error) {
 	raw, err := rules.Load()
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return nil, "", fmt.Errorf("kubeconfig %s: %w", what, path.Err)
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("kubeconfig %s: %w", what, oneLine(err))
 	}

@@ -513,7 +513,8 @@ func TestExpired(t *testing.T) {
 		w := newWorld(t)
 		w.run()
 		after(time.Minute)
-		w.store.Take()
+		follower := w.store.FollowAll()
+		follower.Take()
 		stop := make(chan struct{})
 		defer close(stop)
 		go func() {
@@ -521,9 +522,9 @@ func TestExpired(t *testing.T) {
 				select {
 				case <-stop:
 					return
-				case <-w.store.Changed():
+				case <-follower.Changed():
 				}
-				for _, svc := range w.store.Take() {
+				for _, svc := range follower.Take() {
 					if !svc.Exists || len(svc.Slices) == 0 {
 						t.Errorf("%s was empty for a moment", svc.Key)
 					}

@@ -34,7 +34,7 @@ func FuzzManifest(f *testing.F) {
 		}
 		store := registry.NewStore(discard)
 		feed(store, c.slices, c.services)
-		for _, svc := range store.Take() {
+		for _, svc := range store.FollowAll().Take() {
 			if svc.Exists && store.Snapshot(svc.Namespace, svc.Name) == nil {
 				t.Errorf("%s has no snapshot", svc.Key)
 			}

@@ -1,0 +1,171 @@
+package dnsserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"epdns/zones"
+)
+
+const (
+	// upstreamInFlight bounds the questions that wait for an upstream, and with them
+	// sockets and goroutines.
+	upstreamInFlight = 1024
+	// upstreamTimeout is how long one upstream may take. Stub resolvers ask again
+	// after five seconds: two can be tried before that.
+	upstreamTimeout = 2 * time.Second
+	// upstreamTries is how many of them are asked, from the first one on.
+	upstreamTries = 2
+
+	flagRA = 1 << 7
+)
+
+// upstream passes questions for names outside our zones to other servers, as they
+// came and over the same transport, and keeps no answer. So a pod can have epdns
+// for its only nameserver.
+type upstream struct {
+	addrs []netip.AddrPort
+	slots chan struct{}
+	wg    sync.WaitGroup
+
+	queries, failures atomic.Uint64
+}
+
+func newUpstream(addrs []netip.AddrPort) *upstream {
+	if len(addrs) == 0 {
+		return nil
+	}
+	return &upstream{addrs: addrs, slots: make(chan struct{}, upstreamInFlight)}
+}
+
+// pass asks for the reply to msg in a goroutine of its own and hands it to send,
+// unless too many questions wait already. It keeps a copy of msg.
+func (u *upstream) pass(ctx context.Context, msg []byte, t Transport, send func(reply []byte)) {
+	select {
+	case u.slots <- struct{}{}:
+	default:
+		u.queries.Add(1)
+		u.failures.Add(1)
+		send(serverFailure(msg))
+		return
+	}
+	msg = bytes.Clone(msg)
+	u.wg.Go(func() {
+		defer func() { <-u.slots }()
+		send(u.ask(ctx, msg, t))
+	})
+}
+
+// ask returns the reply to msg: an upstream's, or SERVFAIL where none answers.
+func (u *upstream) ask(ctx context.Context, msg []byte, t Transport) []byte {
+	u.queries.Add(1)
+	for i := range upstreamTries {
+		reply, err := exchange(ctx, u.addrs[i%len(u.addrs)], msg, t)
+		if err == nil {
+			return reply
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	u.failures.Add(1)
+	return serverFailure(msg)
+}
+
+// exchange asks one server. The question goes out under an ID of its own from a
+// port of its own, so that a reply cannot easily be forged (RFC 5452).
+func exchange(ctx context.Context, addr netip.AddrPort, msg []byte, t Transport) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, t.String(), addr.String())
+	if err != nil {
+		return nil, fmt.Errorf("ask %v: %w", addr, err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+
+	id := uint16(rand.Uint32())
+	out := make([]byte, 2, 2+len(msg))
+	out = append(out, msg...)
+	binary.BigEndian.PutUint16(out, uint16(len(msg)))
+	binary.BigEndian.PutUint16(out[2:], id)
+	if t == UDP {
+		out = out[2:]
+	}
+	if _, err := conn.Write(out); err != nil {
+		return nil, fmt.Errorf("ask %v: %w", addr, err)
+	}
+	in := make([]byte, maxTCPSize)
+	for {
+		n, err := readMessage(conn, in, t)
+		if err != nil {
+			return nil, fmt.Errorf("ask %v: %w", addr, err)
+		}
+		reply := in[:n]
+		if !answers(reply, msg, id) {
+			if t == UDP {
+				continue // somebody else's, or late
+			}
+			return nil, fmt.Errorf("ask %v: the reply does not match the question", addr)
+		}
+		copy(reply, msg[:2])
+		reply[3] |= flagRA
+		return bytes.Clone(reply), nil
+	}
+}
+
+func readMessage(conn net.Conn, in []byte, t Transport) (int, error) {
+	if t == UDP {
+		return conn.Read(in)
+	}
+	var prefix [2]byte
+	if _, err := io.ReadFull(conn, prefix[:]); err != nil {
+		return 0, err
+	}
+	return io.ReadFull(conn, in[:binary.BigEndian.Uint16(prefix[:])])
+}
+
+// answers says whether a reply is one to the question in msg, asked under that ID.
+func answers(reply, msg []byte, id uint16) bool {
+	if len(reply) < headerSize || binary.BigEndian.Uint16(reply) != id || reply[2]&(flagQR>>8) == 0 {
+		return false
+	}
+	var asked, got query
+	asked.parseQuestion(msg)
+	if binary.BigEndian.Uint16(reply[4:]) == 0 {
+		return true // an error without a question
+	}
+	return got.parseQuestion(reply) && got.qtype == asked.qtype && got.class == asked.class &&
+		bytes.Equal(got.name[:got.nameLen], asked.name[:asked.nameLen])
+}
+
+// serverFailure is the reply where no upstream has one.
+func serverFailure(msg []byte) []byte {
+	r := Responder{}
+	if _, ok := r.query.parse(msg); !ok {
+		return nil
+	}
+	reply := r.fail(nil, msg, zones.ServFail)
+	reply[3] |= flagRA
+	return reply
+}
+
+// CheckUpstream says what is wrong with the address of an upstream.
+func CheckUpstream(addr netip.AddrPort) error {
+	if !addr.IsValid() || addr.Addr().IsUnspecified() || addr.Port() == 0 {
+		return errors.New("no address and port to ask")
+	}
+	return nil
+}
