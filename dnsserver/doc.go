@@ -7,7 +7,10 @@
 //
 // One function answers under every transport. A Responder belongs to one
 // goroutine and holds all the room that an answer needs, so the way from query to
-// reply neither allocates nor locks, and counters are each worker's own.
+// reply neither allocates nor locks.
+//
+// The package is for Unix; replies from the address that was asked, on a socket for
+// all addresses, need Linux.
 //
 // Zone transfers (RFC 5936) go over TCP, to loopback and to the addresses that
 // were allowed, a message at a time from one Set.

@@ -22,7 +22,6 @@ const (
 	opcodeUpdate = 5
 
 	classIN  = 1
-	classCH  = 3
 	classANY = 255
 
 	typeOPT  = 41
@@ -39,9 +38,7 @@ const (
 
 // query is a message taken apart as far as an answer needs it.
 type query struct {
-	id     uint16
-	flags  uint16
-	opcode uint8
+	flags uint16
 
 	nameEnd int // offset behind the question's name
 	qtype   uint16
@@ -66,13 +63,11 @@ func (q *query) parse(msg []byte) (rcode uint16, ok bool) {
 	if len(msg) < headerSize {
 		return 0, false
 	}
-	q.id = binary.BigEndian.Uint16(msg)
 	q.flags = binary.BigEndian.Uint16(msg[2:])
-	q.opcode = uint8(q.flags >> 11 & 0xf)
 	if q.flags&flagQR != 0 {
 		return 0, false
 	}
-	switch q.opcode {
+	switch q.flags >> 11 & 0xf {
 	case opcodeQuery:
 	case opcodeNotify, opcodeUpdate:
 		return zones.Refused, false // nobody is our primary, and nothing is to be changed here
@@ -85,12 +80,17 @@ func (q *query) parse(msg []byte) (rcode uint16, ok bool) {
 	if questions != 1 || !q.parseQuestion(msg) {
 		return formErr, false
 	}
-	// An IXFR carries the asker's SOA in the authority section, RFC 1995 section 3.
-	if answers != 0 || authorities > 1 || authorities == 1 && q.qtype != zones.TypeIXFR {
+	count := int(answers) + int(authorities) + int(binary.BigEndian.Uint16(msg[10:]))
+	if !q.parseRecords(msg[q.nameEnd+4:], count) {
+		q.edns = edns{}
 		return formErr, false
 	}
-	if !q.parseRecords(msg[q.nameEnd+4:], int(authorities)+int(binary.BigEndian.Uint16(msg[10:]))) {
-		q.edns = edns{}
+	// An IXFR carries the asker's SOA in the authority section, RFC 1995 section 3.
+	var soa uint16
+	if q.qtype == zones.TypeIXFR {
+		soa = 1
+	}
+	if answers != 0 || authorities != soa {
 		return formErr, false
 	}
 	switch {

@@ -84,7 +84,10 @@ func Listen(cfg Config, a Authority, log *slog.Logger) (*Server, error) {
 	}
 	for _, addr := range cfg.Listen {
 		if err := s.bind(addr); err != nil {
-			s.close()
+			s.Close()
+			if other := s.overlaps(addr); other != "" && errors.Is(err, syscall.EADDRINUSE) {
+				return nil, fmt.Errorf("listen on %s: %s, which is listened on as well, has that port", addr, other)
+			}
 			return nil, fmt.Errorf("listen on %s: %w", addr, explain(err))
 		}
 	}
@@ -95,7 +98,8 @@ func Listen(cfg Config, a Authority, log *slog.Logger) (*Server, error) {
 // its real port.
 func (s *Server) Addrs() []netip.AddrPort { return s.addrs }
 
-// Serve answers until ctx ends, then closes all sockets and returns nil.
+// Serve answers until ctx ends. Then it takes no more questions, finishes the TCP
+// replies that are under way, for a second at most, and returns nil.
 func (s *Server) Serve(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, w := range s.udp {
@@ -105,20 +109,31 @@ func (s *Server) Serve(ctx context.Context) error {
 		wg.Go(func() { s.tcp.accept(ctx, l) })
 	}
 	<-ctx.Done()
-	s.close()
+	s.Close()
 	wg.Wait()
-	s.tcp.wait()
 	if s.upstream != nil {
 		s.upstream.wg.Wait()
 	}
 	return nil
 }
 
-func (s *Server) close() {
+// Close lets go of the sockets of a Server that is not to Serve.
+func (s *Server) Close() {
 	for _, w := range s.udp {
 		w.conn.Close()
 	}
 	s.tcp.close()
+}
+
+// overlaps is the address bound before that has the port of another.
+func (s *Server) overlaps(addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
+	for i, bound := range s.addrs {
+		if fmt.Sprint(bound.Port()) == port {
+			return s.cfg.Listen[i]
+		}
+	}
+	return ""
 }
 
 // CheckListen says what is wrong with an address to listen on, without binding it.

@@ -136,7 +136,7 @@ func TestTCPFraming(t *testing.T) {
 
 func TestTCPRubbish(t *testing.T) {
 	s := start(t, Config{})
-	for _, in := range []string{"\x00\x00", "\x00\x05hello", "\x00\x0c\x12\x34\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00"} {
+	for _, in := range []string{"\x00\x00", "\x00\x05hello", "\x10\x01 longer than any query", "\x00\x0c\x12\x34\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00"} {
 		c := dial(t, s)
 		if _, err := io.WriteString(c, in); err != nil {
 			t.Fatal(err)
@@ -260,6 +260,48 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
+// A transfer that is under way when the server stops is finished.
+func TestStopFinishesTransfers(t *testing.T) {
+	s, err := Listen(Config{Listen: []string{"127.0.0.1:0"}}, cluster(t), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		s.Serve(ctx)
+	}()
+	c := dial(t, s)
+	if _, err := c.Write(framed(t, new(dns.Msg).SetAxfr("registry.local."))); err != nil {
+		t.Fatal(err)
+	}
+	first := read(t, c)
+	stop()
+	last := first.Answer[len(first.Answer)-1]
+	for _, soa := last.(*dns.SOA); !soa; _, soa = last.(*dns.SOA) {
+		m := read(t, c)
+		last = m.Answer[len(m.Answer)-1]
+	}
+	closed(t, c)
+	select {
+	case <-served:
+	case <-time.After(patience):
+		t.Fatal("Serve does not end")
+	}
+}
+
+// Sources are counted by what one host has to itself.
+func TestSourceOf(t *testing.T) {
+	for addr, want := range map[string]string{
+		"192.0.2.7": "192.0.2.7/32", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "::1": "::/64",
+	} {
+		if got := sourceOf(netip.MustParseAddr(addr)).String(); got != want {
+			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
+	}
+}
+
 // Only loopback may have a transfer unless others are allowed.
 func TestMayTransfer(t *testing.T) {
 	s := &Server{cfg: Config{Transfer: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28"), netip.MustParsePrefix("2001:db8::/32")}}}
@@ -286,6 +328,11 @@ func TestListenErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), addr) {
 			t.Errorf("%s: %v; want %q", addr, err, want)
 		}
+	}
+	port := strings.TrimPrefix(busy.Addrs()[0].String(), "127.0.0.1")
+	busy.Close()
+	if _, err := Listen(Config{Listen: []string{"127.0.0.1" + port, port}}, cluster(t), quiet); err == nil || !strings.Contains(err.Error(), "127.0.0.1"+port+", which is listened on as well") {
+		t.Errorf("one's own port: %v", err)
 	}
 	// UDP alone is noticed too, although others share it by SO_REUSEPORT.
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")

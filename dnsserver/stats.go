@@ -13,12 +13,12 @@ var qtypes = [...]uint16{zones.TypeA, zones.TypeAAAA, zones.TypeSRV, zones.TypeP
 
 var qtypeNames = [...]string{"A", "AAAA", "SRV", "PTR", "SOA", "NS", "TXT", "CNAME", "ANY", "AXFR", "IXFR", "other"}
 
-// rcodes are the RCODEs that a reply can have.
+// rcodeNames are the RCODEs that a reply can have.
 var rcodeNames = [...]string{0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP",
 	5: "REFUSED", 9: "NOTAUTH", 16: "BADVERS"}
 
-// counters belong to one worker, which alone writes them: no two workers meet on
-// a cache line, and a reader sees each of them whole.
+// counters belong to one UDP worker, which alone writes them, so that no two meet on
+// a cache line; all of TCP has one set.
 type counters struct {
 	requests  [2][2][len(qtypeNames)]atomic.Uint64 // transport, family, type
 	responses [2][len(rcodeNames)]atomic.Uint64    // transport, rcode

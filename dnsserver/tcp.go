@@ -2,11 +2,9 @@ package dnsserver
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -29,7 +27,7 @@ type tcpServer struct {
 
 	mu     sync.Mutex
 	conns  map[*tcpConn]struct{}
-	source map[netip.Addr]int
+	source map[netip.Prefix]int
 	closed bool
 	wg     sync.WaitGroup
 }
@@ -38,18 +36,22 @@ type tcpServer struct {
 type tcpConn struct {
 	net.Conn
 	from   netip.AddrPort
+	source netip.Prefix // what connections are counted by
 	active atomic.Int64 // Unix nanoseconds of the last whole query
 }
 
 // tcpWorker is the room to answer one query in.
 type tcpWorker struct {
 	responder *Responder
-	in        bytes.Buffer
 	out       []byte
 }
 
+// maxQuery is how long a query over TCP may be. None needs more, and each connection
+// can hold as much.
+const maxQuery = 4096
+
 func newTCPServer(s *Server) *tcpServer {
-	t := &tcpServer{server: s, stats: &counters{}, conns: map[*tcpConn]struct{}{}, source: map[netip.Addr]int{}}
+	t := &tcpServer{server: s, stats: &counters{}, conns: map[*tcpConn]struct{}{}, source: map[netip.Prefix]int{}}
 	t.workers.New = func() any { return &tcpWorker{responder: s.newResponder(t.stats)} }
 	return t
 }
@@ -78,6 +80,7 @@ func (t *tcpServer) accept(ctx context.Context, l net.Listener) {
 		delay = 0
 		from := c.RemoteAddr().(*net.TCPAddr).AddrPort()
 		conn := &tcpConn{Conn: c, from: netip.AddrPortFrom(from.Addr().Unmap(), from.Port())}
+		conn.source = sourceOf(conn.from.Addr())
 		conn.active.Store(time.Now().UnixNano())
 		if !t.add(conn) {
 			t.rejected.Add(1)
@@ -88,6 +91,17 @@ func (t *tcpServer) accept(ctx context.Context, l net.Listener) {
 	}
 }
 
+// sourceOf is what an address is counted as: itself, or in IPv6 the network that one
+// host has to itself.
+func sourceOf(addr netip.Addr) netip.Prefix {
+	bits := 32
+	if addr.Is6() {
+		bits = 64
+	}
+	p, _ := addr.Prefix(bits) // cannot fail with these
+	return p
+}
+
 // add counts a connection in. At a limit the one that has been idle longest, of
 // this source or of all, makes room for it.
 func (t *tcpServer) add(c *tcpConn) bool {
@@ -96,14 +110,13 @@ func (t *tcpServer) add(c *tcpConn) bool {
 	if t.closed {
 		return false
 	}
-	source := c.from.Addr()
-	if t.source[source] >= t.server.cfg.TCP.PerSource {
-		t.evict(func(o *tcpConn) bool { return o.from.Addr() == source })
+	if t.source[c.source] >= t.server.cfg.TCP.PerSource {
+		t.evict(func(o *tcpConn) bool { return o.source == c.source })
 	} else if len(t.conns) >= t.server.cfg.TCP.Total {
 		t.evict(func(*tcpConn) bool { return true })
 	}
 	t.conns[c] = struct{}{}
-	t.source[source]++
+	t.source[c.source]++
 	t.open.Add(1)
 	t.wg.Add(1)
 	return true
@@ -129,26 +142,37 @@ func (t *tcpServer) forget(c *tcpConn) {
 		return
 	}
 	delete(t.conns, c)
-	source := c.from.Addr()
-	if t.source[source]--; t.source[source] == 0 {
-		delete(t.source, source)
+	if t.source[c.source]--; t.source[c.source] == 0 {
+		delete(t.source, c.source)
 	}
 	t.open.Add(-1)
 }
 
+// finish is how long connections have to end by themselves when the server does.
+const finish = time.Second
+
+// close takes no more connections, lets each finish the reply or transfer that is
+// under way, and closes what is left after a moment.
 func (t *tcpServer) close() {
 	for _, l := range t.listeners {
 		l.Close()
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.closed = true
 	for c := range t.conns {
-		c.Close()
+		c.SetReadDeadline(time.Unix(1, 0))
 	}
+	t.mu.Unlock()
+	late := time.AfterFunc(finish, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		for c := range t.conns {
+			c.Close()
+		}
+	})
+	defer late.Stop()
+	t.wg.Wait()
 }
-
-func (t *tcpServer) wait() { t.wg.Wait() }
 
 func (t *tcpServer) serve(ctx context.Context, c *tcpConn) {
 	defer func() {
@@ -159,30 +183,45 @@ func (t *tcpServer) serve(ctx context.Context, c *tcpConn) {
 		t.wg.Done()
 	}()
 	local := c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	r := bufio.NewReaderSize(c, 1024)
+	r := bufio.NewReaderSize(c, 2+maxQuery)
 	for t.answer(ctx, c, r, Via{TCP, local}) {
 	}
+}
+
+// await reads until n octets are there, and returns them without taking them.
+func (t *tcpServer) await(c *tcpConn, r *bufio.Reader, n int) ([]byte, bool) {
+	if r.Buffered() < n {
+		t.mu.Lock()
+		if !t.closed {
+			c.SetReadDeadline(time.Now().Add(t.server.cfg.TCP.Idle))
+		}
+		t.mu.Unlock()
+	}
+	b, err := r.Peek(n)
+	return b, err == nil
 }
 
 // answer reads one query and answers it. It returns false when the connection is
 // to be closed.
 func (t *tcpServer) answer(ctx context.Context, c *tcpConn, r *bufio.Reader, via Via) bool {
-	c.SetReadDeadline(time.Now().Add(t.server.cfg.TCP.Idle))
-	var prefix [2]byte
-	if _, err := io.ReadFull(r, prefix[:]); err != nil {
+	prefix, ok := t.await(c, r, 2)
+	if !ok {
 		return false
 	}
-	w := t.workers.Get().(*tcpWorker)
-	defer t.workers.Put(w)
-	w.in.Reset()
-	// The room grows with what comes, not with what is announced.
-	length := int64(binary.BigEndian.Uint16(prefix[:]))
-	if _, err := io.CopyN(&w.in, r, length); err != nil {
+	length := int(binary.BigEndian.Uint16(prefix))
+	if length > maxQuery {
 		return false
 	}
-	msg := w.in.Bytes()
+	msg, ok := t.await(c, r, 2+length)
+	if !ok {
+		return false
+	}
+	msg = msg[2:]
+	defer r.Discard(2 + length)
 	c.active.Store(time.Now().UnixNano())
 
+	w := t.workers.Get().(*tcpWorker)
+	defer t.workers.Put(w)
 	q := &w.responder.query
 	rcode, ok := q.parse(msg)
 	if ok && q.class == classIN && (q.qtype == zones.TypeAXFR || q.qtype == zones.TypeIXFR) && t.server.mayTransfer(c.from.Addr()) {

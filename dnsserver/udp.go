@@ -46,16 +46,21 @@ func (w *udpWorker) run(ctx context.Context) {
 	in := make([]byte, maxTCPSize)
 	out := make([]byte, 0, maxUDPSize)
 	oob := make([]byte, packetInfoSize)
+	failing := false
 	for {
 		n, oobn, _, from, err := w.conn.ReadMsgUDPAddrPort(in, oob)
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			w.log.Error("receive over UDP", "address", w.conn.LocalAddr(), "error", err)
+			if !failing {
+				w.log.Error("receive over UDP", "address", w.conn.LocalAddr(), "error", err)
+			}
+			failing = true
 			time.Sleep(10 * time.Millisecond) // an error that stays must not spin
 			continue
 		}
+		failing = false
 		// On a socket for all addresses the reply leaves from the one that was asked
 		// (RFC 2181 section 4.1).
 		local, back := w.local, []byte(nil)

@@ -50,10 +50,9 @@ func (t *tcpServer) transfer(c *tcpConn, w *tcpWorker, msg []byte, via Via) bool
 	m := transferMessage{w: w, msg: msg}
 	m.begin(true)
 	onlySOA := q.qtype == zones.TypeIXFR && int32(set.TransferSerial()-q.serial) <= 0
-	sent := true
 	for record := range records {
 		if m.count > 0 && len(w.out)+len(record)+optSize > transferSize {
-			if sent = t.write(c, m.end()); !sent {
+			if !t.write(c, m.end()) {
 				return false
 			}
 			m.begin(false)

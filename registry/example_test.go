@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,69 +13,71 @@ import (
 	"epdns/registry/manifest"
 )
 
-// open starts a store on the sample cluster. A program in a cluster has
-// kube.New(kube.Config{}, log) in place of manifest.New.
-func open(ctx context.Context) *registry.Store {
+// open starts a store on the sample cluster, and ends ctx with the reason if the
+// source gives up. A program in a cluster has kube.New(kube.Config{}, log) in place
+// of manifest.New.
+func open(ctx context.Context) (*registry.Store, context.Context, context.CancelCauseFunc) {
+	ctx, stop := context.WithCancelCause(ctx)
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	store := registry.NewStore(log)
 	source := manifest.New(manifest.Sample(), "sample", log)
-	go source.Run(ctx, store) // its error says why nothing can be read
-	return store
+	go func() {
+		if err := source.Run(ctx, store); err != nil {
+			stop(err)
+		}
+	}()
+	return store, ctx, stop
 }
 
 // A balancer in the client: each request picks one of the pods that are ready at
-// that moment. Snapshot takes no lock, so it may be called for every request.
+// that moment. Snapshot takes no lock, so it may be called for every request; the
+// list made of it is kept until there is another snapshot.
 func Example_balancer() {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	store := open(ctx)
-	<-store.Synced()
+	store, ctx, stop := open(context.Background())
+	defer stop(nil)
+	select {
+	case <-store.Synced():
+	case <-ctx.Done():
+		fmt.Println(context.Cause(ctx))
+		return
+	}
 
-	pick := func(namespace, name, port string) (netip.AddrPort, error) {
-		var ready []netip.AddrPort
-		for _, m := range store.Snapshot(namespace, name).Members() {
-			if number, ok := m.Port(port); ok && m.Ready {
-				ready = append(ready, netip.AddrPortFrom(m.Addr, number))
+	var last *registry.Service
+	var ready []netip.AddrPort
+	pick := func() (netip.AddrPort, error) {
+		if svc := store.Snapshot("shop", "jobs"); svc != last {
+			last, ready = svc, ready[:0]
+			for _, m := range svc.Members() {
+				if number, ok := m.Port("http"); ok && m.Ready {
+					ready = append(ready, netip.AddrPortFrom(m.Addr, number))
+				}
 			}
 		}
 		if len(ready) == 0 {
-			return netip.AddrPort{}, fmt.Errorf("nobody is ready behind %s/%s", namespace, name)
+			return netip.AddrPort{}, errors.New("nobody is ready")
 		}
 		return ready[rand.IntN(len(ready))], nil
 	}
 
-	to, err := pick("shop", "jobs", "http")
-	fmt.Println(to, err)
-	_, err = pick("shop", "nope", "http")
-	fmt.Println(err)
-	// Output:
-	// 10.244.1.41:8080 <nil>
-	// nobody is ready behind shop/nope
+	fmt.Println(pick())
+	// Output: 10.244.1.41:8080 <nil>
 }
 
 // A scraper's list of targets, kept up to date: who has gone is dropped at once,
-// who comes is added once, and nothing is asked for again and again.
+// who comes is there at once, and nothing is asked for again and again.
 func Example_targets() {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	store := open(ctx)
+	store, ctx, stop := open(context.Background())
+	defer stop(nil)
 
-	targets := map[netip.AddrPort]string{} // address → pod
-	for _, changes := range store.Watch(ctx, "shop", "web") {
-		for _, c := range changes {
-			number, ok := c.Port("metrics")
-			if !ok {
-				continue
-			}
-			at := netip.AddrPortFrom(c.Addr, number)
-			if c.Type == registry.Removed || !c.Ready {
-				delete(targets, at)
-			} else {
-				targets[at] = c.Pod
+	for svc := range store.Watch(ctx, "shop", "web") {
+		targets := map[netip.AddrPort]string{} // address → pod
+		for _, m := range svc.Members() {
+			if number, ok := m.Port("metrics"); ok && m.Ready {
+				targets[netip.AddrPortFrom(m.Addr, number)] = m.Pod
 			}
 		}
 		fmt.Println(len(targets), "targets")
-		stop() // a scraper would go on
+		break // a scraper would go on
 	}
 	// Output: 6 targets
 }

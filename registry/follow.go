@@ -52,6 +52,10 @@ func (f *Follower) Changed() <-chan struct{} { return f.wake }
 func (f *Follower) Take() []*Service {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
+	select {
+	case <-f.wake: // what it would tell of is taken now
+	default:
+	}
 	out := make([]*Service, 0, len(f.dirty))
 	for k := range f.dirty {
 		out = append(out, f.store.now(k))

@@ -31,7 +31,7 @@ type Object struct {
 	UID string
 
 	// ExternalName is the target of a Service of type ExternalName, as written
-	// in the object. IsExternalName tells an empty target from another type.
+	// in the object, or empty where that is no domain name.
 	IsExternalName bool
 	ExternalName   string
 

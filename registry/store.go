@@ -32,7 +32,7 @@ type Store struct {
 	touched  map[Key]struct{} // by the change under way
 	ofAll    map[*Follower]struct{}
 	ofOne    map[Key]map[*Follower]struct{}
-	warned   map[string]string // object → the problems that were logged last
+	warned   map[objectID]string // the problems that were logged last
 
 	synced chan struct{} // closed once all feeds are synced
 
@@ -64,7 +64,7 @@ func NewStore(log *slog.Logger) *Store {
 		touched:  map[Key]struct{}{},
 		ofAll:    map[*Follower]struct{}{},
 		ofOne:    map[Key]map[*Follower]struct{}{},
-		warned:   map[string]string{},
+		warned:   map[objectID]string{},
 		synced:   make(chan struct{}),
 	}
 }
@@ -87,15 +87,15 @@ type Stats struct {
 	Services, Slices  int64
 	Endpoints, Ready  int64
 	Skipped           uint64 // objects of which something was left out, each time it was read
-	ServicesAreListed bool   // false where slices alone make a Service exist
+	ServicesAreListed bool   // false where, in all or some namespaces, slices alone make a Service exist
 }
 
 // Stats may be called from any goroutine.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
-	listed := false
+	listed := len(s.scopes) > 0
 	for _, on := range s.scopes {
-		listed = listed || on
+		listed = listed && on
 	}
 	s.mu.Unlock()
 	return Stats{
@@ -214,6 +214,11 @@ func (f *serviceFeed) replace(objects []*corev1.Service, on bool) {
 				f.store.dropService(k, e)
 			}
 		}
+		for id := range f.store.warned { // also of those that were never there
+			if _, ok := listed[Key{id.namespace, id.name}]; !ok && id.kind == kindService && within(f.scope, id.namespace) {
+				delete(f.store.warned, id)
+			}
+		}
 	})
 }
 
@@ -227,6 +232,7 @@ func (f *serviceFeed) Delete(o *corev1.Service) {
 		if e := f.store.services[k]; e != nil && e.object != nil && e.object.UID == string(o.UID) {
 			f.store.dropService(k, e)
 		}
+		delete(f.store.warned, objectID{kindService, o.Namespace, o.Name})
 	})
 }
 
@@ -273,7 +279,7 @@ func (s *Store) listed(namespace string) bool { return s.scopes[""] || s.scopes[
 
 func (s *Store) putSlice(o *discoveryv1.EndpointSlice) {
 	next, problems := translateSlice(o)
-	s.report("EndpointSlice", o.Namespace, o.Name, problems)
+	s.report(objectID{kindSlice, o.Namespace, o.Name}, problems)
 	n := sliceName{o.Namespace, o.Name}
 	if have := s.slices[n]; have != nil {
 		if equalSlice(have, next) {
@@ -295,7 +301,7 @@ func (s *Store) putSlice(o *discoveryv1.EndpointSlice) {
 // removeSlice forgets a slice that exists no more.
 func (s *Store) removeSlice(n sliceName, have *Slice) {
 	s.dropSlice(n, have)
-	delete(s.warned, objectID("EndpointSlice", n.namespace, n.name))
+	delete(s.warned, objectID{kindSlice, n.namespace, n.name})
 }
 
 // dropSlice takes away what a slice contributes.
@@ -312,10 +318,15 @@ func (s *Store) dropSlice(n sliceName, have *Slice) {
 
 func (s *Store) putService(o *corev1.Service) {
 	next, problems := translateService(o)
-	s.report("Service", o.Namespace, o.Name, problems)
+	s.report(objectID{kindService, o.Namespace, o.Name}, problems)
 	k := Key{o.Namespace, o.Name}
 	e := s.entry(k)
-	if e.object != nil && equalObject(e.object, next) {
+	switch {
+	case next == nil:
+		e.object = nil
+		s.touched[k] = struct{}{} // so that the entry goes again
+		return
+	case e.object != nil && equalObject(e.object, next):
 		return
 	}
 	e.object = next
@@ -323,7 +334,6 @@ func (s *Store) putService(o *corev1.Service) {
 }
 
 func (s *Store) dropService(k Key, e *entry) {
-	delete(s.warned, objectID("Service", k.Namespace, k.Name))
 	e.object = nil
 	s.touched[k] = struct{}{}
 }
@@ -350,8 +360,7 @@ func (s *Store) count(slice *Slice, by int64) {
 }
 
 // report counts an object with problems and logs it when they are new.
-func (s *Store) report(kind, namespace, name string, problems []string) {
-	id := objectID(kind, namespace, name)
+func (s *Store) report(id objectID, problems []string) {
 	if len(problems) == 0 {
 		delete(s.warned, id)
 		return
@@ -360,13 +369,19 @@ func (s *Store) report(kind, namespace, name string, problems []string) {
 	text := strings.Join(problems, "; ")
 	if s.warned[id] != text {
 		s.warned[id] = text
-		s.log.Warn("left out a part of an object", "object", id, "why", text)
+		s.log.Warn("left out what cannot be used", "object", id.String(), "why", text)
 	}
 }
 
-func objectID(kind, namespace, name string) string {
-	return kind + " " + namespace + "/" + name
-}
+// objectID names an object for people.
+type objectID struct{ kind, namespace, name string }
+
+const (
+	kindSlice   = "EndpointSlice"
+	kindService = "Service"
+)
+
+func (o objectID) String() string { return o.kind + " " + o.namespace + "/" + o.name }
 
 func equalSlice(a, b *Slice) bool {
 	return a.UID == b.UID && a.Service == b.Service &&

@@ -254,7 +254,7 @@ func TestOddObjects(t *testing.T) {
 		{"an unknown protocol", func(o *discoveryv1.EndpointSlice) {
 			o.Ports = []discoveryv1.EndpointPort{{Protocol: ptr(corev1.Protocol("QUIC"))}}
 		}, `protocol \"QUIC\" is not known`, "10.0.0.1 10.0.0.2"},
-		{"a Service name that is no label", func(o *discoveryv1.EndpointSlice) { o.Labels[discoveryv1.LabelServiceName] = "Web.Shop" }, `kubernetes.io/service-name=\"Web.Shop\"`, "-"},
+		{"a Service name that is no label", func(o *discoveryv1.EndpointSlice) { o.Labels[discoveryv1.LabelServiceName] = "Web.Shop" }, `kubernetes.io/service-name=\"Web.Shop\" is not a DNS label`, "-"},
 		{"more than one address: the first counts", func(o *discoveryv1.EndpointSlice) {
 			o.Endpoints[0].Addresses = append(o.Endpoints[0].Addresses, "10.0.0.99")
 		}, "", "10.0.0.1 10.0.0.2"},
@@ -283,6 +283,51 @@ func TestOddObjects(t *testing.T) {
 			f.Put(slice("b", "2", "next", "10.0.0.7"))
 			if got := show(s.Snapshot("shop", "next")); got != "10.0.0.7" {
 				t.Errorf("the next object: %q", got)
+			}
+		})
+	}
+}
+
+func TestOddServices(t *testing.T) {
+	external := func(target string) *corev1.Service {
+		o := service("web", "1")
+		o.Spec.Type, o.Spec.ExternalName = corev1.ServiceTypeExternalName, target
+		return o
+	}
+	for _, c := range []struct {
+		what   string
+		object *corev1.Service
+		exists bool
+		warn   string
+	}{
+		{"a name that is no label", service("Web.Shop", "1"), false, "not a DNS label"},
+		{"a name that is too long", service(strings.Repeat("x", 64), "1"), false, "not a DNS label"},
+		{"an alias", external("www.example.com."), true, ""},
+		{"an alias with underscores", external("_a.example_1.com"), true, ""},
+		{"an alias to an address", external("10.0.0.1"), true, "is an address"},
+		{"an alias to no name", external("bad..name"), true, "not a domain name"},
+		{"an alias to nothing", external(""), true, "not a domain name"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			var log bytes.Buffer
+			s := NewStore(slog.New(slog.NewTextHandler(&log, nil)))
+			f := s.Services("")
+			for range 2 {
+				f.Replace([]*corev1.Service{c.object.DeepCopy()})
+			}
+			svc := s.Snapshot("shop", c.object.Name)
+			if (svc != nil) != c.exists {
+				t.Fatalf("exists: %v", svc != nil)
+			}
+			if c.warn != "" && (strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), c.warn) || s.Stats().Skipped == 0) || c.warn == "" && log.Len() > 0 {
+				t.Errorf("want one line with %q: %s", c.warn, log.String())
+			}
+			if svc != nil && (svc.Object.ExternalName == "") != (c.warn != "") {
+				t.Errorf("target %q", svc.Object.ExternalName)
+			}
+			f.Replace(nil)
+			if len(s.services)+len(s.warned) > 0 {
+				t.Error("something is left of what is gone")
 			}
 		})
 	}

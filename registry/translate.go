@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -23,11 +24,8 @@ func translateSlice(in *discoveryv1.EndpointSlice) (out *Slice, problems []strin
 	}
 	if out.Service != "" {
 		// Services are named so by the API; anything else could never be asked for.
-		if msgs := validation.IsDNS1123Label(out.Service); len(msgs) > 0 {
-			problems = append(problems, fmt.Sprintf("label %s=%q: %s", discoveryv1.LabelServiceName, out.Service, msgs[0]))
-			out.Service = ""
-		} else if msgs := validation.IsDNS1123Label(out.Namespace); len(msgs) > 0 {
-			problems = append(problems, fmt.Sprintf("namespace %q: %s", out.Namespace, msgs[0]))
+		if len(validation.IsDNS1123Label(out.Service)) > 0 || len(validation.IsDNS1123Label(out.Namespace)) > 0 {
+			problems = append(problems, fmt.Sprintf("its namespace or the Service in %s=%q is not a DNS label", discoveryv1.LabelServiceName, out.Service))
 			out.Service = ""
 		}
 	}
@@ -98,13 +96,21 @@ func translateSlicePort(in *discoveryv1.EndpointPort) (Port, error) {
 	return translatePort(value(in.Name, ""), value(in.Protocol, corev1.ProtocolTCP), value(in.Port, 0))
 }
 
+// translateService returns nil where the Service has no name that could be asked for.
 func translateService(in *corev1.Service) (out *Object, problems []string) {
+	if len(validation.IsDNS1123Label(in.Name)) > 0 || len(validation.IsDNS1123Label(in.Namespace)) > 0 {
+		return nil, []string{"its name or namespace is not a DNS label; there is no such Service"}
+	}
 	out = &Object{
 		UID:            string(in.UID),
 		IsExternalName: in.Spec.Type == corev1.ServiceTypeExternalName,
 	}
 	if out.IsExternalName {
-		out.ExternalName = in.Spec.ExternalName
+		if err := checkExternalName(in.Spec.ExternalName); err != nil {
+			problems = append(problems, fmt.Sprintf("spec.externalName %q %v", in.Spec.ExternalName, err))
+		} else {
+			out.ExternalName = in.Spec.ExternalName
+		}
 	}
 	for i := range in.Spec.Ports {
 		p, err := translatePort(in.Spec.Ports[i].Name, in.Spec.Ports[i].Protocol, in.Spec.Ports[i].Port)
@@ -115,6 +121,18 @@ func translateService(in *corev1.Service) (out *Object, problems []string) {
 		out.Ports = append(out.Ports, p)
 	}
 	return out, problems
+}
+
+// checkExternalName says whether a name can be the target of an alias. Names of
+// digits are names to the API (core/v1 ExternalName), but nobody means them.
+func checkExternalName(name string) error {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return errors.New("is an address, not a name")
+	}
+	if msgs := validation.IsDNS1123SubdomainWithUnderscore(strings.ToLower(strings.TrimSuffix(name, "."))); len(msgs) > 0 {
+		return errors.New("is not a domain name")
+	}
+	return nil
 }
 
 func translatePort(name string, protocol corev1.Protocol, number int32) (Port, error) {

@@ -14,6 +14,8 @@ import (
 //
 //   - It begins once the Store is synced, also where the Service does not exist:
 //     its first yield tells.
+//   - A yield without changes means that something else about the Service is
+//     different: it exists now or no more, or its object says something else.
 //   - It misses nothing. Changes that come faster than the loop's body runs are
 //     folded: who came and went in between is not told of.
 //   - It holds one snapshot and nothing else, however long it runs, and ends when
@@ -90,10 +92,12 @@ func (t ChangeType) String() string {
 	return "UNKNOWN"
 }
 
-// Change is one endpoint that came, went or is different from before.
+// Change is one endpoint that came, went or is different from before: in its
+// conditions, its place, its ports or the slice that it stands in.
 type Change struct {
-	Type ChangeType
-	Member
+	Type   ChangeType
+	Member        // as it is, or where it was Removed, as it was
+	Was    Member // where it has Changed, as it was before
 }
 
 // Member is one endpoint of a Service, as all its slices have it.
@@ -105,7 +109,8 @@ type Member struct {
 
 // Members are the endpoints behind a Service, each once, in order of their
 // addresses. One that stands in several slices is ready if it is in any of them.
-// The list is made for the caller.
+// The list is made anew for each caller: who needs it for every request keeps it
+// as long as Snapshot returns the same pointer.
 func (s *Service) Members() []Member {
 	if s == nil || !s.Exists {
 		return nil
@@ -175,14 +180,14 @@ func Diff(before, after *Service) []Change {
 		delete(was, id)
 		switch {
 		case !ok:
-			now = append(now, Change{Added, m})
+			now = append(now, Change{Type: Added, Member: m})
 		case w.Endpoint != m.Endpoint || w.Slice != m.Slice || !slices.Equal(w.Ports, m.Ports):
-			now = append(now, Change{Changed, m})
+			now = append(now, Change{Type: Changed, Member: m, Was: *w})
 		}
 	}
 	for i := range old {
 		if _, gone := was[identify(&old[i].Endpoint)]; gone {
-			out = append(out, Change{Removed, old[i]})
+			out = append(out, Change{Type: Removed, Member: old[i]})
 		}
 	}
 	return append(out, now...)

@@ -6,7 +6,8 @@ import (
 	"epdns/zones/rank"
 )
 
-// Answer is what a Lookup found and the room to write it down. It belongs to one
+// Answer is what a Lookup found and the room to write it down. NewAnswer makes one;
+// the zero Answer is of no use. It belongs to one
 // goroutine, which uses it again and again: neither Lookup nor AppendTo allocates.
 type Answer struct {
 	RCode uint8
@@ -30,7 +31,7 @@ type Answer struct {
 	glue       bool
 	single     single
 	singleType uint16
-	ptrKeys    []string
+	holders    []holder
 	ptrAddr    netip.Addr
 	isNegative bool
 	negative   uint32 // TTL of a negative answer
@@ -70,7 +71,7 @@ func (a *Answer) reset(s *Set) {
 	a.apexAt, a.reverseApex = 0, nil
 	a.hops = 0
 	a.records, a.glue, a.single, a.singleType = rrset{}, false, none, 0
-	a.ptrKeys, a.ptrAddr = nil, netip.Addr{}
+	a.holders, a.ptrAddr = nil, netip.Addr{}
 	a.isNegative, a.negative = false, 0
 }
 
@@ -78,12 +79,7 @@ func (a *Answer) reset(s *Set) {
 // or negative.
 func (a *Answer) Authoritative() bool { return a.RCode == NoError || a.RCode == NXDomain }
 
-func (a *Answer) fail(rcode uint8, ede uint16) {
-	a.RCode, a.EDE = rcode, ede
-	if a.hops > 0 { // what led here is no answer
-		a.hops = 0
-	}
-}
+func (a *Answer) fail(rcode uint8, ede uint16) { a.RCode, a.EDE = rcode, ede }
 
 // nodata answers that the name exists and has no such record (RFC 2308 section
 // 2.2), or, where it is empty, none at all at the moment.
@@ -110,7 +106,6 @@ type Counts struct{ Answer, Authority, Additional uint16 }
 func (a *Answer) AppendTo(dst []byte, base, limit int) (out []byte, n Counts, cut bool) {
 	w := writer{dst: dst, base: base, limit: base + limit}
 	owner := headerSize
-	nameLen := len(dst) - base - headerSize - 4 // of the question, QTYPE and QCLASS taken off
 	for _, cname := range a.chain[:a.hops] {
 		at := len(w.dst) - base
 		if !w.fits(len(cname)) {
@@ -120,16 +115,15 @@ func (a *Answer) AppendTo(dst []byte, base, limit int) (out []byte, n Counts, cu
 		setOwner(w.dst[base+at:], owner)
 		n.Answer++
 		owner = at + fixedSize
-		nameLen = len(cname) - fixedSize
 	}
 	switch {
 	case a.isNegative:
-		if cut = !a.appendNegative(&w, owner, nameLen); !cut {
+		if cut = !a.appendNegative(&w, owner); !cut {
 			n.Authority++
 		}
 	case a.single != none:
 		cut = a.appendSingle(&w, owner, &n)
-	case a.ptrKeys != nil:
+	case a.holders != nil:
 		cut = a.appendPointers(&w, owner, &n)
 	case a.records.n > 0:
 		cut = a.appendRecords(&w, owner, &n)
@@ -161,7 +155,7 @@ func (w *writer) keep(mark int) bool {
 // appendNegative appends the SOA, whose TTL and MINIMUM are both the time that
 // the negative answer may be kept (RFC 2308 section 5; some caches read one and
 // some the other).
-func (a *Answer) appendNegative(w *writer, owner, nameLen int) bool {
+func (a *Answer) appendNegative(w *writer, owner int) bool {
 	mark := len(w.dst)
 	if a.reverseApex != nil {
 		w.dst = appendSOA(w.dst, owner+a.apexAt, a.negative, a.set.cfg.zones[0].apex, a.set.serial, a.negative)
@@ -233,7 +227,13 @@ func (a *Answer) appendGlue(w *writer, n *Counts) {
 // appendAddrs appends one target's addresses of one family. Past the reach of a
 // pointer the owner is written out.
 func (a *Answer) appendAddrs(w *writer, target int, r rrset, n *Counts) {
-	mark := len(w.dst)
+	size := r.size
+	if target > maxPointer {
+		size += nameLen(w.dst[w.base+target:]) - 2
+	}
+	if !w.fits(r.n * size) {
+		return
+	}
 	for i := range r.n {
 		record := r.record(uint32(i))
 		if target <= maxPointer {
@@ -242,47 +242,26 @@ func (a *Answer) appendAddrs(w *writer, target int, r rrset, n *Counts) {
 			setOwner(w.dst[at:], target)
 			continue
 		}
-		for at := w.base + target; ; {
-			l := int(w.dst[at])
-			w.dst = append(w.dst, w.dst[at:at+1+l]...)
-			if l == 0 {
-				break
-			}
-			at += 1 + l
-		}
-		w.dst = append(w.dst, record[2:]...)
+		name := w.dst[w.base+target:]
+		w.dst = append(append(w.dst, name[:nameLen(name)]...), record[2:]...)
 	}
-	if w.keep(mark) {
-		n.Additional += uint16(r.n)
-	}
+	n.Additional += uint16(r.n)
 }
 
-// appendPointers appends one PTR record for each Service that names the address,
-// those with a host name of their own first (Kubernetes DNS specification 2.4.3).
+// appendPointers appends one PTR record for each Service that names the address.
 func (a *Answer) appendPointers(w *writer, owner int, n *Counts) (cut bool) {
-	for _, explicit := range []bool{true, false} {
-		for _, key := range a.ptrKeys {
-			s, ok := a.set.services[0].getString(key)
-			if !ok {
-				continue
-			}
-			at, ok := s.findAddr(a.ptrAddr)
-			if !ok {
-				continue
-			}
-			if _, host := s.nameOf(a.ptrAddr, at); host != explicit {
-				continue
-			}
-			mark := len(w.dst)
-			w.dst = appendFixed(w.dst, owner, TypePTR, a.zone.ttl, 0)
-			w.dst = s.appendCanonical(w.dst, a.ptrAddr, at)
-			length := len(w.dst) - mark - fixedSize
-			w.dst[mark+fixedSize-2], w.dst[mark+fixedSize-1] = byte(length>>8), byte(length)
-			if !w.keep(mark) {
-				return true
-			}
-			n.Answer++
+	for i := range a.holders {
+		s, _ := a.set.services[0].getString(a.holders[i].key)
+		at, _ := s.findAddr(a.ptrAddr)
+		mark := len(w.dst)
+		w.dst = appendFixed(w.dst, owner, TypePTR, a.zone.ttl, 0)
+		w.dst = s.appendCanonical(w.dst, a.ptrAddr, at)
+		length := len(w.dst) - mark - fixedSize
+		w.dst[mark+fixedSize-2], w.dst[mark+fixedSize-1] = byte(length>>8), byte(length)
+		if !w.keep(mark) {
+			return true
 		}
+		n.Answer++
 	}
 	return false
 }
@@ -312,7 +291,7 @@ func (a *Answer) appendSingle(w *writer, owner int, n *Counts) (cut bool) {
 		switch s := a.set.nameserverService(a.zoneAt); {
 		case s == nil:
 			a.appendNameservers(w, target, primary, TypeANY, &n.Additional)
-		case !s.external:
+		default:
 			a.appendAddrs(w, target, s.setA(), n)
 			a.appendAddrs(w, target, s.setAAAA(), n)
 		}

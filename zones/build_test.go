@@ -217,8 +217,13 @@ func dump(t *testing.T, s *Set) string {
 			}
 		}
 	}
-	for ns, n := range s.namespaces.all {
-		out = append(out, fmt.Sprintf("namespace %q: %d", ns, n))
+	for i := range s.namespaces {
+		for ns, n := range s.namespaces[i].all {
+			out = append(out, fmt.Sprintf("zone %d: namespace %q: %d", i, ns, n))
+		}
+	}
+	for addr, holders := range s.index.all {
+		out = append(out, fmt.Sprintf("address %x: %v", addr, holders))
 	}
 	for b, n := range s.blocks.all {
 		out = append(out, fmt.Sprintf("block %x: %d", b, n))
@@ -309,6 +314,9 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 			}
 			for k, want := range sets {
 				name, typ, _ := strings.Cut(k, " ")
+				for _, r := range want {
+					checkTarget(t, set, r)
+				}
 				m := ask(t, set, name, dns.StringToType[typ])
 				var got []string
 				for _, rr := range m.Answer {
@@ -330,6 +338,39 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 			}
 		}
 	}
+}
+
+// checkTarget follows an SRV or PTR record: its target has addresses, and that of a
+// PTR record the very one that it is of.
+func checkTarget(t *testing.T, set *Set, record string) {
+	t.Helper()
+	rr, err := dns.NewRR(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var target string
+	switch rr := rr.(type) {
+	case *dns.SRV:
+		target = rr.Target
+	case *dns.PTR:
+		target = rr.Ptr
+	default:
+		return
+	}
+	answers := append(ask(t, set, target, dns.TypeA).Answer, ask(t, set, target, dns.TypeAAAA).Answer...)
+	for _, a := range answers {
+		var ip string
+		switch a := a.(type) {
+		case *dns.A:
+			ip = a.A.String()
+		case *dns.AAAA:
+			ip = a.AAAA.String()
+		}
+		if name, _ := dns.ReverseAddr(ip); rr.Header().Rrtype == dns.TypeSRV || name == rr.Header().Name {
+			return
+		}
+	}
+	t.Fatalf("%v leads to %v", rr, answers)
 }
 
 // ask looks up and writes down an answer, and reads it with another codec.
@@ -394,9 +435,17 @@ func TestSerial(t *testing.T) {
 		t.Fatal("a second later the newest Set must have a serial of its own")
 	}
 	put("10.0.0.2")
-	back := b.Build(follower.Take(), at.Add(-time.Hour)) // the clock was set back
-	if back.Serial() != third.Serial() || b.Frozen() {
-		t.Fatal("a serial must not go back")
+	at = at.Add(-time.Hour) // the clock was set back
+	back := b.Build(follower.Take(), at)
+	if back.Serial() != third.Serial()+1 || !b.Frozen() {
+		t.Fatal("a serial must go on where the clock does not")
+	}
+	put("10.0.0.3")
+	if s := b.Build(follower.Take(), at.Add(999*time.Millisecond)); s.Serial() != back.Serial() || b.Frozen() {
+		t.Fatal("and still be good for a second")
+	}
+	if s := b.Freeze(at.Add(time.Second)); s.Serial() != back.Serial()+1 || !b.Frozen() || !b.Due().Equal(at.Add(2*time.Second)) {
+		t.Fatal("and no longer")
 	}
 }
 

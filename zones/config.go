@@ -120,6 +120,9 @@ func DefaultZone(name string) Zone {
 
 const maxTTL = time.Hour
 
+// maxApex leaves room for the names that every zone has.
+const maxApex = maxName - len("\x0bdns-version")
+
 // Validate names the first thing that is wrong.
 func (c *Config) Validate() error {
 	if len(c.Zones) == 0 {
@@ -132,6 +135,9 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("zone %q: %w", z.Name, err)
 		}
 		for i, other := range apexes {
+			if string(apex) == string(other) {
+				return fmt.Errorf("zone %q is given twice", z.Name)
+			}
 			// Names below would be answered by one zone or the other.
 			if within(apex, other) || within(other, apex) {
 				return fmt.Errorf("zone %q: it lies within zone %q or the other way round", z.Name, c.Zones[i].Name)
@@ -149,9 +155,12 @@ func (c *Config) Validate() error {
 			}
 		}
 	}
-	for _, a := range c.Nameservers {
-		if !a.IsValid() || a.IsUnspecified() || a.Zone() != "" {
+	for i, a := range c.Nameservers {
+		if !a.IsValid() || a.IsUnspecified() || a.Zone() != "" || a.Is4In6() {
 			return fmt.Errorf("nameserver %v is no address to ask", a)
+		}
+		if slices.Contains(c.Nameservers[:i], a) {
+			return fmt.Errorf("nameserver %v is given twice", a)
 		}
 	}
 	return nil
@@ -169,8 +178,16 @@ func (z *Zone) check() (apex []byte, err error) {
 			return nil, fmt.Errorf("character %q is not allowed in a zone name", c)
 		}
 	}
-	if within(apex, inAddrArpa) || within(apex, ip6Arpa) {
-		return nil, errors.New("reverse zones are given as prefixes")
+	for _, tree := range [][]byte{inAddrArpa, ip6Arpa} {
+		if within(apex, tree) || within(tree, apex) {
+			return nil, errors.New("reverse zones are given as prefixes")
+		}
+	}
+	if len(apex) > maxApex {
+		return nil, fmt.Errorf("it has more than %d octets, which leaves no room for names in it", maxApex)
+	}
+	if z.Layout > Kubernetes || z.Empty > Nonexist || z.EndpointNames > ByPod {
+		return nil, fmt.Errorf("no such choice: layout %v, empty %v, endpointNames %v", z.Layout, z.Empty, z.EndpointNames)
 	}
 	for _, ttl := range []struct {
 		what string

@@ -119,11 +119,16 @@ func TestValidate(t *testing.T) {
 		{Config{Zones: []Zone{DefaultZone("ex ample")}}, `character ' ' is not allowed`},
 		{Config{Zones: []Zone{DefaultZone("10.in-addr.arpa")}}, "given as prefixes"},
 		{Config{Zones: []Zone{DefaultZone("local"), DefaultZone("registry.local")}}, "within"},
-		{Config{Zones: []Zone{DefaultZone("a.local"), DefaultZone("A.local.")}}, "within"},
+		{Config{Zones: []Zone{DefaultZone("a.local"), DefaultZone("A.local.")}}, "given twice"},
+		{Config{Zones: []Zone{DefaultZone("arpa")}}, "given as prefixes"},
+		{Config{Zones: []Zone{DefaultZone(strings.Repeat("a.", 122))}}, "no room for names"},
+		{Config{Zones: []Zone{{Name: "local", Layout: 7}}}, "no such choice"},
 		{Config{Zones: []Zone{{Name: "local", TTL: 1500e6}}}, "not whole seconds"},
 		{Config{Zones: []Zone{{Name: "local", TTLEmpty: 2 * maxTTL}}}, "ttl-empty"},
 		{Config{Zones: []Zone{DefaultZone("local")}, Reverse: []netip.Prefix{prefix("10.0.0.0/8"), prefix("10.1.0.0/16")}}, "overlap"},
 		{Config{Zones: []Zone{DefaultZone("local")}, Nameservers: []netip.Addr{netip.IPv4Unspecified()}}, "no address to ask"},
+		{Config{Zones: []Zone{DefaultZone("local")}, Nameservers: []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.9")}}, "no address to ask"},
+		{Config{Zones: []Zone{DefaultZone("local")}, Nameservers: []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.9")}}, "given twice"},
 		{Config{Zones: []Zone{DefaultZone("local"), DefaultZone("example.com")}, Reverse: []netip.Prefix{prefix("10.0.0.0/8"), prefix("fd00::/8")}}, ""},
 	} {
 		err := c.cfg.Validate()

@@ -37,8 +37,11 @@ func ParseName(text string) ([]byte, error) {
 	return wire, nil
 }
 
-// appendLabel adds one label, lower-cased.
+// appendLabel adds one label, lower-cased. It must be one: of 1 to 63 octets.
 func appendLabel(dst []byte, label string) []byte {
+	if label == "" || len(label) > maxLabel {
+		panic(fmt.Sprintf("zones: %q is not a label", label))
+	}
 	dst = append(dst, byte(len(label)))
 	for i := range len(label) {
 		dst = append(dst, lower(label[i]))
@@ -74,6 +77,15 @@ func countLabels(wire []byte) (n int) {
 		n++
 	}
 	return n
+}
+
+// nameLen is how many octets the wire name at the start of b takes. It must be
+// whole and without pointers.
+func nameLen(b []byte) (n int) {
+	for b[n] != 0 {
+		n += 1 + int(b[n])
+	}
+	return n + 1
 }
 
 // within says whether a wire name is at or below another, label by label.

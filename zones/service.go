@@ -19,7 +19,6 @@ import (
 // one that is shutting down).
 type service struct {
 	suffix []byte // wire name <svc>.<ns>.<zone>
-	key    string // its first two labels
 
 	external bool   // of type ExternalName: nothing exists below
 	cname    []byte // its record, nil where the target is no name
@@ -73,6 +72,9 @@ func (s *service) nodeAAAA(n node) rrset {
 func (s *service) nodeSRV(n node) rrset {
 	return rrset{wire: s.srv, offs: s.srvOffs, pick: s.picks[n.srv:n.end], n: int(n.end - n.srv)}
 }
+
+// hasAddresses says whether the Service's own name has any.
+func (s *service) hasAddresses() bool { return s.published4+s.published6 > 0 }
 
 // find is the node of a label below the Service: a host name beats a pod name
 // beats an address with dashes.
@@ -160,18 +162,27 @@ func (s *service) appendCanonical(dst []byte, addr netip.Addr, at int) []byte {
 	return append(dst, s.suffix...)
 }
 
-// podNamed marks an index in labels as a pod's name. Others are host names; 0 is none.
-const podNamed = 1 << 31
+// What names4 and names6 hold: an index in labels plus one, marked where that is a
+// pod's name and not a host name; or that the address is called by itself, with
+// dashes; or that no name leads to it alone.
+const (
+	byAddress = 0
+	podNamed  = 1 << 31
+	unnamed   = 1<<32 - 1
+)
+
+func (s *service) nameAt(addr netip.Addr, at int) uint32 {
+	if addr.Is4() {
+		return s.names4[at]
+	}
+	return s.names6[at]
+}
 
 // nameOf is the host or pod name that an address is called by, if any, and whether
 // it is a host name.
 func (s *service) nameOf(addr netip.Addr, at int) (name string, host bool) {
-	names := s.names6
-	if addr.Is4() {
-		names = s.names4
-	}
-	n := names[at]
-	if n == 0 {
+	n := s.nameAt(addr, at)
+	if n == byAddress || n == unnamed {
 		return "", false
 	}
 	return s.labels[n&^podNamed-1].name, n&podNamed == 0
@@ -183,8 +194,7 @@ func compile(svc *registry.Service, z *zone) *service {
 	s := &service{}
 	s.suffix = appendLabel(nil, svc.Name)
 	s.suffix = appendLabel(s.suffix, svc.Namespace)
-	s.key = string(s.suffix)
-	if z.Layout == Kubernetes {
+	if z.layout == Kubernetes {
 		s.suffix = appendLabel(s.suffix, "svc")
 	}
 	s.suffix = append(s.suffix, z.apex...)
@@ -193,15 +203,15 @@ func compile(svc *registry.Service, z *zone) *service {
 	}
 	if o := svc.Object; o != nil && o.IsExternalName {
 		s.external = true
-		// The API takes the name of a host; an address is none (core/v1 ExternalName).
 		if target, err := ParseName(o.ExternalName); err == nil && len(target) > 1 {
 			s.cname = appendNamed(nil, headerSize, TypeCNAME, z.ttl, target)
 		}
 		return s
 	}
-	c := compiler{service: s, ttl: z.ttl, podNames: z.EndpointNames == ByPod}
+	c := compiler{service: s, ttl: z.ttl, podNames: z.endpointNames == ByPod}
 	c.collect(svc)
 	c.addresses()
+	c.owners()
 	c.srvs(svc)
 	c.names()
 	return s
@@ -216,7 +226,8 @@ type compiler struct {
 	eps   []endpoint
 	at4   map[netip.Addr]uint32 // index among the A records
 	at6   map[netip.Addr]uint32
-	ofEps map[string]uint32 // endpoints, as a string of their numbers → node
+	owner map[string][]uint32 // label → the endpoints that it leads to
+	ofEps map[string]uint32   // endpoints, as a string of their numbers → node
 }
 
 // endpoint is what several slices say of one address, host name and pod.
@@ -225,7 +236,18 @@ type endpoint struct {
 	published bool
 	ports     []endpointPort
 	srv       []uint32 // its SRV records
+	name      string   // the label that SRV and PTR records point to; empty: none
+	kind      nameKind
 }
+
+// nameKind is what an endpoint's name is.
+type nameKind uint8
+
+const (
+	hostName nameKind = iota
+	podName
+	dashedName
+)
 
 type identity struct {
 	addr      netip.Addr
@@ -235,17 +257,6 @@ type identity struct {
 type endpointPort struct {
 	registry.Port
 	published bool
-}
-
-// canonical is the label SRV records point to.
-func (c *compiler) canonical(e *endpoint) string {
-	switch {
-	case e.host != "":
-		return e.host
-	case c.podNames && e.pod != "":
-		return e.pod
-	}
-	return dashed(e.addr)
 }
 
 // collect merges the endpoints of all slices. An endpoint is named if it is ready
@@ -296,6 +307,11 @@ func (s *service) fits(label string) bool {
 	return len(label) <= maxLabel && len(s.suffix)+1+len(label) <= maxName && !strings.Contains(label, ".")
 }
 
+// fitsPort says whether a port's name, with its underscore, and its protocol can.
+func (s *service) fitsPort(p registry.Port) bool {
+	return len(p.Name) < maxLabel && len(s.suffix)+2+len(p.Name)+1+len(protocolLabels[p.Protocol]) <= maxName
+}
+
 // addresses makes the A and AAAA records, each address once.
 func (c *compiler) addresses() {
 	c.at4, c.at6 = map[netip.Addr]uint32{}, map[netip.Addr]uint32{}
@@ -324,6 +340,46 @@ func (c *compiler) addresses() {
 	c.a, c.aaaa = slices.Clip(c.a), slices.Clip(c.aaaa)
 }
 
+// owners finds out whom each host name and pod name leads to, and what each endpoint
+// is called: the first of its host name, where the zone wants it its pod's name, its
+// address with dashes, its pod's name, that leads back to it. A host name may be the
+// same as somebody else's pod or address: then that is not what those are called.
+func (c *compiler) owners() {
+	c.owner = map[string][]uint32{}
+	for i := range c.eps {
+		if h := c.eps[i].host; h != "" {
+			c.owner[h] = append(c.owner[h], uint32(i))
+		}
+	}
+	pods := map[string][]uint32{}
+	for i := range c.eps {
+		if p := c.eps[i].pod; p != "" {
+			pods[p] = append(pods[p], uint32(i))
+		}
+	}
+	for p, eps := range pods {
+		if _, taken := c.owner[p]; !taken {
+			c.owner[p] = eps
+		}
+	}
+	for i := range c.eps {
+		e := &c.eps[i]
+		own := func(label string) bool { return slices.Contains(c.owner[label], uint32(i)) }
+		address := dashed(e.addr)
+		_, taken := c.owner[address]
+		switch {
+		case e.host != "":
+			e.name, e.kind = e.host, hostName
+		case c.podNames && e.pod != "" && own(e.pod):
+			e.name, e.kind = e.pod, podName
+		case c.fits(address) && (!taken || own(address)):
+			e.name, e.kind = address, dashedName
+		case e.pod != "" && own(e.pod):
+			e.name, e.kind = e.pod, podName
+		}
+	}
+}
+
 // srvs makes the SRV records, each port and target once, and the names of ports.
 func (c *compiler) srvs(svc *registry.Service) {
 	type record struct {
@@ -334,8 +390,8 @@ func (c *compiler) srvs(svc *registry.Service) {
 	for i := range c.eps {
 		e := &c.eps[i]
 		for _, p := range e.ports {
-			if c.fits(c.canonical(e)) {
-				r := record{c.canonical(e), p.Number}
+			if e.name != "" {
+				r := record{e.name, p.Number}
 				published[r] = published[r] || p.published
 			}
 		}
@@ -373,9 +429,8 @@ func (c *compiler) srvs(svc *registry.Service) {
 	}
 	ports := map[portKey][]uint32{}
 	name := func(p registry.Port) {
-		// One octet of the label is the underscore.
-		if k := (portKey{p.Name, p.Protocol}); p.Name != "" && p.Number != 0 && len(p.Name) < maxLabel {
-			ports[k] = nil
+		if p.Name != "" && p.Number != 0 && c.fitsPort(p) {
+			ports[portKey{p.Name, p.Protocol}] = nil
 		}
 	}
 	if svc.Object != nil {
@@ -390,14 +445,13 @@ func (c *compiler) srvs(svc *registry.Service) {
 	}
 	for i := range c.eps {
 		e := &c.eps[i]
-		target := c.canonical(e)
 		for _, p := range e.ports {
-			n, ok := at[record{target, p.Number}]
+			n, ok := at[record{e.name, p.Number}]
 			if !ok {
 				continue
 			}
 			e.srv = append(e.srv, n)
-			if k := (portKey{p.Name, p.Protocol}); p.published && len(p.Name) < maxLabel {
+			if k := (portKey{p.Name, p.Protocol}); p.published && c.fitsPort(p.Port) {
 				ports[k] = append(ports[k], n)
 			}
 		}
@@ -414,23 +468,7 @@ func (c *compiler) srvs(svc *registry.Service) {
 // names makes the nodes of host names, pod names and addresses, and ties each SRV
 // record to the node that its target names.
 func (c *compiler) names() {
-	hosts, pods, addrs := map[string][]uint32{}, map[string][]uint32{}, map[netip.Addr][]uint32{}
-	for i := range c.eps {
-		e := &c.eps[i]
-		if e.host != "" {
-			hosts[e.host] = append(hosts[e.host], uint32(i))
-		}
-		if e.pod != "" {
-			pods[e.pod] = append(pods[e.pod], uint32(i))
-		}
-		addrs[e.addr] = append(addrs[e.addr], uint32(i))
-	}
-	for pod, eps := range pods {
-		if _, ok := hosts[pod]; !ok {
-			hosts[pod] = eps
-		}
-	}
-	for name := range hosts {
+	for name := range c.owner {
 		c.labels = append(c.labels, label{name: name})
 	}
 	slices.SortFunc(c.labels, func(a, b label) int { return strings.Compare(a.name, b.name) })
@@ -438,14 +476,16 @@ func (c *compiler) names() {
 
 	c.ofEps = make(map[string]uint32, len(c.eps))
 	for i := range c.labels {
-		c.labels[i].node = c.node(hosts[c.labels[i].name])
+		c.labels[i].node = c.node(c.owner[c.labels[i].name])
 	}
 	c.addrNode4, c.names4 = make([]uint32, len(c.at4)), make([]uint32, len(c.at4))
 	c.addrNode, c.names6 = make([]uint32, len(c.at6)), make([]uint32, len(c.at6))
+	var group []uint32
 	for i := 0; i < len(c.eps); {
 		addr := c.eps[i].addr
-		group := addrs[addr]
-		i += len(group)
+		for group = group[:0]; i < len(c.eps) && c.eps[i].addr == addr; i++ {
+			group = append(group, uint32(i))
+		}
 		nodes, names, at := c.addrNode, c.names6, c.at6
 		if addr.Is4() {
 			nodes, names, at = c.addrNode4, c.names4, c.at4
@@ -456,52 +496,61 @@ func (c *compiler) names() {
 
 	c.srvNode = make([]uint32, len(c.srvOffs)-1)
 	for i := range c.eps {
-		e := &c.eps[i]
-		if len(e.srv) == 0 {
-			continue
-		}
-		// A host name may look like another endpoint's address: whoever the label
-		// leads to is whose addresses go along.
-		n := c.target(c.canonical(e), e.addr)
-		for _, r := range e.srv {
-			c.srvNode[r] = n
+		if e := &c.eps[i]; len(e.srv) > 0 {
+			n := c.target(e)
+			for _, r := range e.srv {
+				c.srvNode[r] = n
+			}
 		}
 	}
 	c.nodes, c.picks = slices.Clip(c.nodes), slices.Clip(c.picks)
 }
 
-// called is what nameOf reads for an address that these endpoints have. They are in
-// order of host names, then pods.
+// called is what names4 and names6 hold for an address that these endpoints have:
+// a host name before a pod's name before the address itself.
 func (c *compiler) called(group []uint32) uint32 {
-	var pod string
-	for _, i := range group {
-		e := &c.eps[i]
-		if e.host != "" {
-			j, _ := c.searchLabel([]byte(e.host))
-			return uint32(j) + 1
+	out := uint32(unnamed)
+	for _, kind := range []nameKind{hostName, podName, dashedName} {
+		for _, i := range group {
+			e := &c.eps[i]
+			if e.name == "" || e.kind != kind || out != unnamed {
+				continue
+			}
+			j, _ := c.searchLabel([]byte(e.name))
+			switch kind {
+			case hostName:
+				out = uint32(j) + 1
+			case podName:
+				out = uint32(j) + 1 | podNamed
+			default:
+				out = byAddress
+			}
 		}
-		pod = cmp.Or(pod, e.pod)
 	}
-	if !c.podNames || pod == "" {
-		return 0
-	}
-	j, _ := c.searchLabel([]byte(pod))
-	return uint32(j) + 1 | podNamed
+	return out
 }
 
-// target is the node a canonical label leads to, as find has it.
-func (c *compiler) target(name string, addr netip.Addr) uint32 {
-	if j, ok := c.searchLabel([]byte(name)); ok {
+// target is the node that an endpoint's name leads to.
+func (c *compiler) target(e *endpoint) uint32 {
+	switch j, ok := c.searchLabel([]byte(e.name)); {
+	case ok:
 		return c.labels[j].node
+	case e.addr.Is4():
+		return c.addrNode4[c.at4[e.addr]]
 	}
-	if addr.Is4() {
-		return c.addrNode4[c.at4[addr]]
-	}
-	return c.addrNode[c.at6[addr]]
+	return c.addrNode[c.at6[e.addr]]
 }
 
 // node makes the lists of a group of endpoints, or finds those of the same group.
+// Where some of them are published the others are left out: a name that several
+// share must not lead to one that is shutting down.
 func (c *compiler) node(eps []uint32) uint32 {
+	hidden := func(i uint32) bool { return !c.eps[i].published }
+	if slices.ContainsFunc(eps, hidden) {
+		if published := slices.DeleteFunc(slices.Clone(eps), hidden); len(published) > 0 {
+			eps = published
+		}
+	}
 	key := make([]byte, 0, 4*len(eps))
 	for _, e := range eps {
 		key = append(key, byte(e), byte(e>>8), byte(e>>16), byte(e>>24))

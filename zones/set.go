@@ -21,8 +21,8 @@ type Set struct {
 	transfer *Set
 
 	services   []table[*service] // of each zone, by <svc>.<ns>
-	namespaces table[int]        // Services in each, by label
-	index      table[[]string]   // address → keys of the Services that name it
+	namespaces []table[int]      // of each zone: Services in each, by label
+	index      table[[]holder]   // address → the Services of the first zone that name it
 	blocks     table[int]        // reverse names above addresses, within reverse zones
 }
 
@@ -34,7 +34,10 @@ type config struct {
 }
 
 type zone struct {
-	Zone
+	layout        Layout
+	empty         Empty
+	endpointNames EndpointNames
+
 	apex                       []byte
 	labels                     int
 	ttl, ttlEmpty, ttlNXDomain uint32
@@ -44,6 +47,13 @@ type zone struct {
 type reverseZone struct {
 	block block
 	apex  []byte
+}
+
+// holder is a Service that names an address, and how: those that call it by a host
+// name come first, then it is by key (Kubernetes DNS specification 2.4.3).
+type holder struct {
+	key  string
+	host bool
 }
 
 // Store holds the Set that is served.
@@ -141,8 +151,8 @@ func (a *Answer) forward(name []byte, n int, typ uint16) {
 		a.apex(typ)
 		return
 	}
-	underSvc := a.zone.Layout == Kubernetes && string(a.label(name, n-1)) == "svc"
-	if a.zone.Layout == Short || underSvc {
+	underSvc := a.zone.layout == Kubernetes && string(a.label(name, n-1)) == "svc"
+	if a.zone.layout == Short || underSvc {
 		if underSvc {
 			n--
 		}
@@ -177,17 +187,18 @@ func (a *Answer) services(name []byte, n int, typ uint16) bool {
 		a.nodata(false)
 		return true
 	case 1:
-		if string(a.label(name, 0)) == "dns-version" {
+		if a.zone.layout == Short && string(a.label(name, 0)) == "dns-version" {
 			return false // has a record of its own, whatever is below
 		}
-		_, ok := a.set.namespaces.get(name[:a.offsets[1]])
+		_, ok := a.set.namespaces[a.zoneAt].get(name[:a.offsets[1]])
 		if ok {
 			a.nodata(false)
 		}
 		return ok
 	}
-	svc, ok := a.set.services[a.zoneAt].get(name[a.offsets[n-2]:a.offsets[n]])
-	if !ok {
+	key := name[a.offsets[n-2]:a.offsets[n]]
+	svc, ok := a.set.services[a.zoneAt].get(key)
+	if !ok || n == 2 && a.zone.layout == Short && string(key) == string(nsLabels) && !svc.hasAddresses() {
 		return false
 	}
 	a.service = svc
@@ -198,7 +209,7 @@ func (a *Answer) services(name []byte, n int, typ uint16) bool {
 		a.nodata(false)
 	case svc.external:
 		a.alias(svc.cname, typ)
-	case a.zone.Empty == Nonexist && len(svc.a)+len(svc.aaaa) == 0:
+	case a.zone.empty == Nonexist && len(svc.a)+len(svc.aaaa) == 0:
 		a.negative = a.zone.ttlEmpty
 		a.nxdomain()
 	case n == 2:
@@ -283,13 +294,17 @@ func (a *Answer) apex(typ uint16) {
 	}
 }
 
-// nameserverService is the Service that has the name ns.dns.<zone>, if one does.
+// nameserverService is the Service that has the name ns.dns.<zone>, if one does. The
+// target of an NS record must have addresses and be no alias (RFC 2181 section 10.3),
+// so only a Service with addresses takes the name.
 func (s *Set) nameserverService(zoneAt int) *service {
-	if s.cfg.zones[zoneAt].Layout != Short {
+	if s.cfg.zones[zoneAt].layout != Short {
 		return nil
 	}
-	svc, _ := s.services[zoneAt].get(nsLabels)
-	return svc
+	if svc, _ := s.services[zoneAt].get(nsLabels); svc != nil && svc.hasAddresses() {
+		return svc
+	}
+	return nil
 }
 
 // nameserver answers ns.dns.<zone>, unless a Service has that name.
@@ -316,9 +331,15 @@ func (a *Answer) nameservers() []netip.Addr {
 	return nil
 }
 
-// alias adds a CNAME and goes on at its target where that is ours. After the last
-// step the chain is left as it is.
+// alias adds a CNAME and goes on at its target where that is ours. Where it comes
+// round to an alias that it has been at, or after the last step, the chain is left as
+// it is.
 func (a *Answer) alias(cname []byte, typ uint16) {
+	for _, been := range a.chain[:a.hops] {
+		if &been[0] == &cname[0] {
+			return
+		}
+	}
 	a.chain[a.hops] = cname
 	a.hops++
 	if typ == TypeCNAME || typ == TypeANY {
@@ -355,12 +376,12 @@ func (a *Answer) reverse(name []byte, typ uint16) {
 	if ok && b.whole() {
 		addr := b.addr()
 		var buf [16]byte
-		if keys, found := a.set.index.get(addrKey(&buf, addr)); found {
+		if holders, found := a.set.index.get(addrKey(&buf, addr)); found {
 			if z == nil {
 				a.apexAt, a.reverseApex = 0, name
 			}
 			a.zone = a.set.cfg.zones[0]
-			a.pointers(keys, addr, typ)
+			a.pointers(holders, addr, typ)
 			return
 		}
 	}
@@ -381,10 +402,10 @@ func (a *Answer) reverse(name []byte, typ uint16) {
 }
 
 // pointers answers for an address that Services name.
-func (a *Answer) pointers(keys []string, addr netip.Addr, typ uint16) {
+func (a *Answer) pointers(holders []holder, addr netip.Addr, typ uint16) {
 	switch {
 	case typ == TypePTR:
-		a.ptrKeys, a.ptrAddr = keys, addr
+		a.holders, a.ptrAddr = holders, addr
 	case typ == TypeANY:
 		a.single = singleANY
 	case a.reverseApex != nil && a.apexAt == 0 && (typ == TypeSOA || typ == TypeNS) && a.set.cfg.reverseZone(a.reverseApex) != nil:

@@ -79,8 +79,10 @@ func (s *Set) walkZone(at int, z *zone, local netip.Addr) iter.Seq[[]byte] {
 			}
 		}
 		w.put(append([]byte("\x0bdns-version"), z.apex...), append(appendFixed(nil, headerSize, TypeTXT, z.ttl, len(schemaVersion)), schemaVersion...))
-		s.services[at].all(func(_ string, svc *service) bool {
-			svc.walk(w)
+		s.services[at].all(func(key string, svc *service) bool {
+			if !(svc.external && z.layout == Short && key == string(nsLabels)) { // ns.dns has addresses
+				svc.walk(w)
+			}
 			return !w.ended
 		})
 		w.put(z.apex, soa)
@@ -132,7 +134,7 @@ func (s *Set) walkReverse(z *reverseZone) iter.Seq[[]byte] {
 		w.put(z.apex, soa)
 		w.put(z.apex, appendNamed(nil, headerSize, TypeNS, primary.ttl, append(append([]byte{}, nsLabels...), primary.apex...)))
 		a := NewAnswer()
-		s.index.all(func(key string, _ []string) bool {
+		s.index.all(func(key string, _ []holder) bool {
 			addr, _ := netip.AddrFromSlice([]byte(key))
 			if !z.block.contains(addr) {
 				return true

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
@@ -86,14 +85,14 @@ func (p *pipeline) publish(ctx context.Context) {
 				continue
 			}
 			if !p.builder.Frozen() {
-				second.Reset(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+				second.Reset(time.Until(p.builder.Due()))
 			}
 		case <-second.C:
 			if !p.builder.Frozen() {
 				p.zones.Publish(p.builder.Freeze(time.Now()))
 			}
-			if !p.builder.Frozen() { // the clock was set back: a serial does not follow
-				second.Reset(time.Second)
+			if !p.builder.Frozen() { // a little early
+				second.Reset(time.Until(p.builder.Due()))
 			}
 		}
 	}
@@ -112,5 +111,3 @@ func (p *pipeline) build() bool {
 	p.published.Store(now.UnixNano())
 	return true
 }
-
-func (p *pipeline) String() string { return fmt.Sprint(p.source) }
