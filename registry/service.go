@@ -67,7 +67,9 @@ type Endpoint struct {
 	// Pod is the name of the pod behind the endpoint, empty where it is no pod.
 	Pod string
 
-	Node, Zone string
+	// Zone is the endpoint's own, or where it has none its Node's.
+	Node, Zone   string
+	zoneFromNode bool
 
 	// The conditions, with the meaning that discovery.k8s.io/v1 gives to nil.
 	Ready, Serving, Terminating bool

@@ -27,6 +27,7 @@ type Store struct {
 	mu       sync.Mutex
 	services map[Key]*entry
 	slices   map[sliceName]*Slice
+	nodes    map[string]*Node
 	feeds    []*feedState
 	scopes   map[string]bool  // scope of a Service feed ("" is all) → it is on
 	touched  map[Key]struct{} // by the change under way
@@ -60,6 +61,7 @@ func NewStore(log *slog.Logger) *Store {
 		log:      log,
 		services: map[Key]*entry{},
 		slices:   map[sliceName]*Slice{},
+		nodes:    map[string]*Node{},
 		scopes:   map[string]bool{},
 		touched:  map[Key]struct{}{},
 		ofAll:    map[*Follower]struct{}{},
@@ -85,6 +87,7 @@ func (s *Store) Synced() <-chan struct{} { return s.synced }
 // Stats are counts of what the store holds, but for Skipped, which only grows.
 type Stats struct {
 	Services, Slices  int64
+	Nodes             int64
 	Endpoints, Ready  int64
 	Skipped           uint64 // objects of which something was left out, each time it was read
 	ServicesAreListed bool   // false where, in all or some namespaces, slices alone make a Service exist
@@ -97,8 +100,10 @@ func (s *Store) Stats() Stats {
 	for _, on := range s.scopes {
 		listed = listed && on
 	}
+	nodes := int64(len(s.nodes))
 	s.mu.Unlock()
 	return Stats{
+		Nodes:             nodes,
 		Services:          s.stats.services.Load(),
 		Slices:            s.stats.slices.Load(),
 		Endpoints:         s.stats.endpoints.Load(),
@@ -279,6 +284,7 @@ func (s *Store) listed(namespace string) bool { return s.scopes[""] || s.scopes[
 
 func (s *Store) putSlice(o *discoveryv1.EndpointSlice) {
 	next, problems := translateSlice(o)
+	s.borrowZones(next)
 	s.report(objectID{kindSlice, o.Namespace, o.Name}, problems)
 	n := sliceName{o.Namespace, o.Name}
 	if have := s.slices[n]; have != nil {
@@ -287,6 +293,11 @@ func (s *Store) putSlice(o *discoveryv1.EndpointSlice) {
 		}
 		s.dropSlice(n, have)
 	}
+	s.addSlice(n, next)
+}
+
+// addSlice adds what a slice contributes.
+func (s *Store) addSlice(n sliceName, next *Slice) {
 	s.slices[n] = next
 	s.count(next, 1)
 	if next.Service == "" {
@@ -379,9 +390,15 @@ type objectID struct{ kind, namespace, name string }
 const (
 	kindSlice   = "EndpointSlice"
 	kindService = "Service"
+	kindNode    = "Node"
 )
 
-func (o objectID) String() string { return o.kind + " " + o.namespace + "/" + o.name }
+func (o objectID) String() string {
+	if o.namespace == "" {
+		return o.kind + " " + o.name
+	}
+	return o.kind + " " + o.namespace + "/" + o.name
+}
 
 func equalSlice(a, b *Slice) bool {
 	return a.UID == b.UID && a.Service == b.Service &&

@@ -23,11 +23,15 @@ type kind struct {
 	resource string // as in a URL
 	group    schema.GroupVersion
 	example  runtime.Object
+	off      string // what is missed without it
 }
 
 var (
-	endpointSlices = &kind{"EndpointSlice", "endpointslices", discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}}
-	services       = &kind{"Service", "services", corev1.SchemeGroupVersion, &corev1.Service{}}
+	endpointSlices = &kind{"EndpointSlice", "endpointslices", discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, ""}
+	services       = &kind{"Service", "services", corev1.SchemeGroupVersion, &corev1.Service{},
+		"ExternalName is not answered, a Service without slices does not exist and settings on Services are not seen"}
+	nodes = &kind{"Node", "nodes", corev1.SchemeGroupVersion, &corev1.Node{},
+		"an endpoint without a zone of its own has none"}
 )
 
 // fullResource is the resource as a person writes it in a role.
@@ -35,12 +39,12 @@ func (k *kind) fullResource() string {
 	return schema.GroupResource{Group: k.group.Group, Resource: k.resource}.String()
 }
 
-// newScheme knows the two kinds and nothing else. client-go's scheme knows all of
+// newScheme knows the three kinds and nothing else. client-go's scheme knows all of
 // them and, through them, doubles the size of the program.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
-	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{})
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	metav1.AddToGroupVersion(s, discoveryv1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
 	return s

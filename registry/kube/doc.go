@@ -6,7 +6,7 @@
 //	    └── lister ◀─┘   sees every request and its outcome
 //
 // There is a feed for EndpointSlices and one for Services, in each of the
-// configured namespaces or once for all of them. A feed has a client-go
+// configured namespaces or once for all of them, and one for Nodes. A feed has a client-go
 // Reflector of its own, which lists, watches and lists again; what it reads goes
 // straight to the Store. There is no informer and no second copy of the cluster.
 //
@@ -27,8 +27,8 @@
 // # Rights
 //
 // EndpointSlices are needed: without the right to list them from the start, Run
-// returns an error that says what to grant. Services are wanted: without the
-// right to list them the feed is off, with one warning, and asked for again every
+// returns an error that says what to grant. Services and Nodes are wanted: without
+// the right to list them the feed is off, with one warning, and asked for again every
 // minute. A right that is taken away later is trouble like any other: what is
 // known stays.
 //

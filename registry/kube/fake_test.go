@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// fakeAPI is an API server with two kinds and a history. It speaks JSON only.
+// fakeAPI is an API server with three kinds and a history. It speaks JSON only.
 type fakeAPI struct {
 	mu        sync.Mutex
 	version   int
@@ -42,7 +42,7 @@ type fakeEvent struct {
 func newFakeAPI() *fakeAPI {
 	return &fakeAPI{
 		version:   100,
-		objects:   map[string]map[string]metav1.Object{"services": {}, "endpointslices": {}},
+		objects:   map[string]map[string]metav1.Object{"services": {}, "endpointslices": {}, "nodes": {}},
 		history:   map[string][]fakeEvent{},
 		forbidden: map[string]bool{},
 		changed:   make(chan struct{}),
@@ -59,8 +59,11 @@ func (a *fakeAPI) set(change func()) {
 }
 
 func resourceOf(o metav1.Object) string {
-	if _, ok := o.(*corev1.Service); ok {
+	switch o.(type) {
+	case *corev1.Service:
 		return "services"
+	case *corev1.Node:
+		return "nodes"
 	}
 	return "endpointslices"
 }
@@ -165,8 +168,11 @@ func (a *fakeAPI) selected(resource, namespace string) []metav1.Object {
 
 func (a *fakeAPI) list(w http.ResponseWriter, resource, namespace string) {
 	kind, version := "ServiceList", "v1"
-	if resource == "endpointslices" {
+	switch resource {
+	case "endpointslices":
 		kind, version = "EndpointSliceList", "discovery.k8s.io/v1"
+	case "nodes":
+		kind = "NodeList"
 	}
 	json.NewEncoder(w).Encode(map[string]any{
 		"kind": kind, "apiVersion": version,
@@ -220,8 +226,11 @@ func bookmark(resource string, version int) metav1.Object {
 		ResourceVersion: strconv.Itoa(version),
 		Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 	}
-	if resource == "services" {
+	switch resource {
+	case "services":
 		return &corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service", APIVersion: "v1"}, ObjectMeta: m}
+	case "nodes":
+		return &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: m}
 	}
 	return &discoveryv1.EndpointSlice{TypeMeta: sliceType, ObjectMeta: m}
 }

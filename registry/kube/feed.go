@@ -138,8 +138,7 @@ func (f *feed) switchOff(why string, off func()) {
 	f.mu.Lock()
 	f.status.Off, f.status.Synced = true, true
 	f.mu.Unlock()
-	f.src.log.Warn("no right to list Services: ExternalName is not answered, a Service without slices does not exist and "+
-		"settings on Services are not seen; asking again every minute",
+	f.src.log.Warn("no right to list "+f.kind.name+"s: "+f.kind.off+"; asking again every minute",
 		"namespace", f.scope(), "grant", f.grant(), "err", why)
 }
 
@@ -274,7 +273,7 @@ func (f *feed) listed() {
 		f.src.log.Warn("the streaming list did not end in time; using LIST and WATCH from now on", "server", f.src.server, "deadline", f.src.SyncDeadline)
 	}
 	if wasOff {
-		f.src.log.Info("Services may be listed now: they are watched", "namespace", f.scope())
+		f.src.log.Info(f.kind.name+"s may be listed now: they are watched", "namespace", f.scope())
 	}
 }
 

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -82,6 +83,9 @@ func trim(object any) (any, error) {
 		if a := o.GetAnnotations(); a != nil {
 			delete(a, lastApplied)
 		}
+	}
+	if n, ok := object.(*corev1.Node); ok {
+		n.Status.Images, n.Status.VolumesAttached, n.Status.VolumesInUse = nil, nil, nil
 	}
 	return object, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"epdns/registry"
@@ -24,7 +25,7 @@ type Source struct {
 	where  string
 	server string
 	link   link
-	feeds  []*feed // two for each namespace
+	feeds  []*feed // two for each namespace, and one for Nodes
 
 	// streaming is what feeds do for their initial state.
 	streaming atomic.Int32
@@ -70,6 +71,7 @@ func newSource(rc *rest.Config, where string, namespaces []string, log *slog.Log
 			newFeed(s, endpointSlices, ns, c.groups[endpointSlices.group]),
 			newFeed(s, services, ns, c.groups[services.group]))
 	}
+	s.feeds = append(s.feeds, newFeed(s, nodes, "", c.groups[nodes.group]))
 	return s, nil
 }
 
@@ -86,12 +88,13 @@ func (s *Source) Run(ctx context.Context, store *registry.Store) error {
 	run := make([]func(context.Context) error, len(s.feeds))
 	for i, f := range s.feeds {
 		// All feeds are open before the first one is used.
-		if f.kind == endpointSlices {
-			to := store.Slices(f.namespace)
-			run[i] = func(ctx context.Context) error { return f.run(ctx, newSink(f, to), to.Off) }
-		} else {
-			to := store.Services(f.namespace)
-			run[i] = func(ctx context.Context) error { return f.run(ctx, newSink(f, to), to.Off) }
+		switch f.kind {
+		case endpointSlices:
+			run[i] = runInto(f, store.Slices(f.namespace))
+		case services:
+			run[i] = runInto(f, store.Services(f.namespace))
+		case nodes:
+			run[i] = runInto(f, store.Nodes())
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
@@ -101,9 +104,13 @@ func (s *Source) Run(ctx context.Context, store *registry.Store) error {
 	return g.Wait()
 }
 
+func runInto[T metav1.Object](f *feed, to registry.Feed[T]) func(context.Context) error {
+	return func(ctx context.Context) error { return f.run(ctx, newSink(f, to), to.Off) }
+}
+
 // FeedStatus is the state of one feed, for metrics and people.
 type FeedStatus struct {
-	Kind      string // "EndpointSlice" or "Service"
+	Kind      string // "EndpointSlice", "Service" or "Node"
 	Namespace string // empty: all
 	Mode      string // how the initial state came: "watchlist", "list", empty before
 

@@ -192,6 +192,19 @@ func TestFollowsTheCluster(t *testing.T) {
 				synctest.Wait()
 				w.wantAddresses("web", "10.0.0.9")
 
+				placed := slice("web", "web-1", "10.0.0.9")
+				nodeName := "n1"
+				placed.Endpoints[0].NodeName = &nodeName
+				w.api.put(placed)
+				w.api.put(&corev1.Node{
+					TypeMeta:   metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
+					ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelTopologyZone: "zone-a"}},
+				})
+				synctest.Wait()
+				if zone := w.store.Snapshot("shop", "web").Members()[0].Zone; zone != "zone-a" {
+					t.Errorf("zone %q of an endpoint on a Node in zone-a", zone)
+				}
+
 				w.api.delete(service("web"))
 				synctest.Wait()
 				if w.store.Snapshot("shop", "web") != nil {
@@ -206,6 +219,24 @@ func TestFollowsTheCluster(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestNodesForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.api.set(func() { w.api.forbidden["nodes"] = true })
+		w.run()
+		if !w.synced() {
+			t.Fatal("a feed that is off counts as synced")
+		}
+		w.wantAddresses("web", "10.0.0.1")
+		after(5 * time.Minute)
+		w.wantLines(1, "level=WARN msg=\"no right to list Nodes: an endpoint without a zone of its own has none")
+		w.wantLines(1, "")
+		w.api.set(func() { w.api.forbidden["nodes"] = false })
+		after(time.Minute)
+		w.wantLines(1, "level=INFO msg=\"Nodes may be listed now")
+	})
 }
 
 func TestServicesForbidden(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 type content struct {
 	slices   []*discoveryv1.EndpointSlice
 	services []*corev1.Service
+	nodes    []*corev1.Node
 	places   map[id]place // of each object
 	ids      []id         // in order
 	ignored  int          // objects of other kinds
@@ -26,10 +27,16 @@ type content struct {
 // id is what may stand in the files once.
 type id struct{ kind, namespace, name string }
 
-func (i id) String() string { return fmt.Sprintf("%s %q", i.kind, i.namespace+"/"+i.name) }
+func (i id) String() string {
+	if i.kind == kindNode {
+		return fmt.Sprintf("%s %q", i.kind, i.name)
+	}
+	return fmt.Sprintf("%s %q", i.kind, i.namespace+"/"+i.name)
+}
 
 const (
 	kindService = "Service"
+	kindNode    = "Node"
 	kindSlice   = "EndpointSlice"
 )
 
@@ -88,10 +95,12 @@ func (d *decoder) object(raw []byte, otherwise metav1.TypeMeta) {
 	switch {
 	case t.Kind == "List" && (t.APIVersion == "v1" || t.APIVersion == "meta.k8s.io/v1"):
 		d.list(raw, metav1.TypeMeta{})
-	case t.Kind == kindService+"List" && t.APIVersion == "v1":
-		d.list(raw, metav1.TypeMeta{Kind: kindService, APIVersion: t.APIVersion})
+	case (t.Kind == kindService+"List" || t.Kind == kindNode+"List") && t.APIVersion == "v1":
+		d.list(raw, metav1.TypeMeta{Kind: strings.TrimSuffix(t.Kind, "List"), APIVersion: t.APIVersion})
 	case t.Kind == kindService && t.APIVersion == "v1":
 		read(d, kindService, raw, &corev1.Service{}, &d.services)
+	case t.Kind == kindNode && t.APIVersion == "v1":
+		read(d, kindNode, raw, &corev1.Node{}, &d.nodes)
 	case group == discoveryGroup && strings.TrimSuffix(t.Kind, "List") == kindSlice && t.APIVersion != discoveryv1.SchemeGroupVersion.String():
 		d.fault(fmt.Errorf("%s: apiVersion %s is not read, write %s", t.Kind, t.APIVersion, discoveryv1.SchemeGroupVersion))
 	case t.Kind == kindSlice+"List" && group == discoveryGroup:
@@ -139,7 +148,9 @@ func read[T metav1.Object](d *decoder, kind string, raw []byte, o T, to *[]T) {
 		d.fault(fmt.Errorf("%s without metadata.name", kind))
 		return
 	}
-	if o.GetNamespace() == "" {
+	if kind == kindNode {
+		o.SetNamespace("") // Nodes are in none
+	} else if o.GetNamespace() == "" {
 		o.SetNamespace(metav1.NamespaceDefault)
 	}
 	o.SetManagedFields(nil) // bulk that nobody reads

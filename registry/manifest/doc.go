@@ -1,5 +1,5 @@
-// Package manifest is a [registry.Source] that reads Services and EndpointSlices
-// from files, written by hand or by kubectl get -o yaml.
+// Package manifest is a [registry.Source] that reads Services, EndpointSlices and
+// Nodes from files, written by hand or by kubectl get -o yaml.
 //
 //	fs.FS ── scan ──▶ files ── decode ──▶ objects ── accept ──▶ registry.Feed
 //	          ▲                                        │
@@ -7,7 +7,7 @@
 //
 // A directory is read with its sub-directories: every *.yaml, *.yml and *.json
 // whose name does not begin with a dot. A single file may have any name. A file
-// holds any number of documents, and lists of kind List, ServiceList or
+// holds any number of documents, and lists of kind List, ServiceList, NodeList or
 // EndpointSliceList. Objects of other kinds are counted and passed over, fields
 // that are not known are too. An object without a namespace is in "default"; it
 // needs a name and no uid.

@@ -29,8 +29,8 @@ func FuzzManifest(f *testing.F) {
 				t.Errorf("fault %q", fault)
 			}
 		}
-		if len(c.ids) != len(c.slices)+len(c.services) {
-			t.Errorf("%d objects, %d of them known", len(c.slices)+len(c.services), len(c.ids))
+		if len(c.ids) != len(c.slices)+len(c.services)+len(c.nodes) {
+			t.Errorf("%d objects, %d of them known", len(c.slices)+len(c.services)+len(c.nodes), len(c.ids))
 		}
 		store := registry.NewStore(discard)
 		feed(store, c.slices, c.services)

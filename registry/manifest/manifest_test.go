@@ -74,7 +74,8 @@ func TestGood(t *testing.T) {
 		ask     []string
 		want    string
 		ignored int
-		byObj   bool // Services exist with their objects
+		byObj   bool   // Services exist with their objects
+		zone    string // of all endpoints of shop/web
 	}{
 		{name: "nothing"},
 		{name: "empty file", files: map[string]string{"a.yaml": ""}},
@@ -108,6 +109,10 @@ items:
 - {apiVersion: v1, kind: Secret, metadata: {name: web, namespace: shop}}
 - {apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: w, namespace: shop, labels: {kubernetes.io/service-name: web}}, addressType: IPv6, endpoints: [{addresses: ["fd00::1"]}]}
 `}, ask: []string{"web"}, want: "web fd00::1", ignored: 1, byObj: true},
+		{name: "a Node, whose zone its endpoints have", files: map[string]string{"a.yaml": docs(
+			"apiVersion: v1\nkind: NodeList\nitems: [{metadata: {name: n1, labels: {topology.kubernetes.io/zone: zone-a}}}]\n",
+			"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: w, namespace: shop, labels: {kubernetes.io/service-name: web}}\naddressType: IPv4\nendpoints: [{addresses: [10.0.0.1], nodeName: n1}]\n")},
+			ask: []string{"web"}, want: "web 10.0.0.1", zone: "zone-a"},
 		{name: "typed lists, items without a type", files: map[string]string{"a.yaml": `
 apiVersion: v1
 kind: ServiceList
@@ -143,9 +148,14 @@ items: [{metadata: {name: w, namespace: shop, labels: {kubernetes.io/service-nam
 			if err := s.Load(); err != nil {
 				t.Fatal(err)
 			}
-			s.feed(store.Slices(""), store.Services(""))
+			s.feed(open(store))
 			if have := describe(store, tc.ask...); have != tc.want {
 				t.Errorf("have %q, want %q", have, tc.want)
+			}
+			for _, m := range store.Snapshot("shop", "web").Members() {
+				if m.Zone != tc.zone {
+					t.Errorf("zone %q of %v, want %q", m.Zone, m.Addr, tc.zone)
+				}
 			}
 			if st := s.Status(); st.Ignored != tc.ignored || st.Broken != 0 {
 				t.Errorf("status %+v", st)
@@ -155,6 +165,11 @@ items: [{metadata: {name: w, namespace: shop, labels: {kubernetes.io/service-nam
 			}
 		})
 	}
+}
+
+// open opens the feeds of a store, as Run does.
+func open(store *registry.Store) feeds {
+	return feeds{store.Slices(""), store.Services(""), store.Nodes()}
 }
 
 func TestBad(t *testing.T) {
@@ -275,7 +290,7 @@ func TestOpen(t *testing.T) {
 				t.Fatal(err)
 			}
 			store := registry.NewStore(discard)
-			s.feed(store.Slices(""), store.Services(""))
+			s.feed(open(store))
 			if have := describe(store, tc.ask); have != tc.ask {
 				t.Errorf("have %q", have)
 			}
@@ -657,11 +672,11 @@ func TestConfigMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := registry.NewStore(discard)
-	slices, services := store.Slices(""), store.Services("")
+	to := open(store)
 	if err := s.Load(); err != nil {
 		t.Fatal(err)
 	}
-	s.feed(slices, services)
+	s.feed(to)
 	if have := describe(store, "web", "api"); have != "web 10.0.0.1, api" {
 		t.Errorf("have %q", have)
 	}
@@ -672,7 +687,7 @@ func TestConfigMap(t *testing.T) {
 	if !s.again(time.Now()) {
 		t.Fatal("the swap was not seen")
 	}
-	s.feed(slices, services)
+	s.feed(to)
 	if have := describe(store, "web", "api"); have != "web 10.0.0.2, api" {
 		t.Errorf("have %q", have)
 	}

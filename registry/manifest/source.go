@@ -124,13 +124,13 @@ func (s *Source) faults() (all Faults) {
 // Run feeds the store with what the files say until ctx ends. It returns an error
 // only where the first read fails.
 func (s *Source) Run(ctx context.Context, store *registry.Store) error {
-	slices, services := store.Slices(""), store.Services("")
+	to := feeds{store.Slices(""), store.Services(""), store.Nodes()}
 	if !s.loaded {
 		if err := s.Load(); err != nil {
 			return err
 		}
 	}
-	s.feed(slices, services)
+	s.feed(to)
 	if s.never() {
 		<-ctx.Done()
 		return nil
@@ -143,7 +143,7 @@ func (s *Source) Run(ctx context.Context, store *registry.Store) error {
 			return nil
 		case now := <-t.C:
 			if s.again(now) {
-				s.feed(slices, services)
+				s.feed(to)
 			}
 		}
 	}
@@ -204,11 +204,20 @@ func (s *Source) tell() {
 	}
 }
 
+// feeds are where objects go.
+type feeds struct {
+	slices   registry.SliceFeed
+	services registry.ServiceFeed
+	nodes    registry.NodeFeed
+}
+
 // feed hands over all that is in use. The feeds take ownership, so they get copies.
-// Slices go first: a new Service then appears with its endpoints.
-func (s *Source) feed(slices registry.SliceFeed, services registry.ServiceFeed) {
+// Nodes go first and Services last: a new Service then appears with its endpoints,
+// and those in their zones.
+func (s *Source) feed(to feeds) {
 	var ss []*discoveryv1.EndpointSlice
 	var vs []*corev1.Service
+	var ns []*corev1.Node
 	for _, name := range s.names() {
 		if c := s.files[name].good; c != nil {
 			for _, o := range c.slices {
@@ -217,13 +226,17 @@ func (s *Source) feed(slices registry.SliceFeed, services registry.ServiceFeed) 
 			for _, o := range c.services {
 				vs = append(vs, o.DeepCopy())
 			}
+			for _, o := range c.nodes {
+				ns = append(ns, o.DeepCopy())
+			}
 		}
 	}
-	slices.Replace(ss)
+	to.nodes.Replace(ns)
+	to.slices.Replace(ss)
 	if len(vs) == 0 {
-		services.Off()
+		to.services.Off()
 	} else {
-		services.Replace(vs)
+		to.services.Replace(vs)
 	}
 	s.reads++
 	s.lastChange = time.Now()
