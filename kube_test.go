@@ -438,8 +438,10 @@ func TestKubeSlicesOnly(t *testing.T) {
 	p := serve(t, "--kubeconfig", k.limited("epdns-slices", "EndpointSlice"))
 	k.create(ns, deployment("web"))
 	k.follow(p, "web", ns, "app=web", 3, dashes)
-	if w := warnings(t, p); len(w) != 1 || !strings.Contains(w[0].String(), "list and watch services") {
-		t.Fatalf("want one warning that Services may not be listed: %v", w)
+	w := warnings(t, p)
+	text := fmt.Sprint(w)
+	if len(w) != 2 || !strings.Contains(text, "list and watch services") || !strings.Contains(text, "list and watch nodes") {
+		t.Fatalf("want one warning for Services and one for Nodes: %v", w)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -32,7 +33,8 @@ type program struct {
 	cold string // how long a first build takes on two cores
 }
 
-var toolsets = []toolset{
+// controlPlane is what a cluster consists of.
+var controlPlane = []toolset{
 	{
 		dir:      "etcd",
 		module:   "go.etcd.io/etcd/server/v3",
@@ -42,12 +44,7 @@ var toolsets = []toolset{
 		dir:    "kubernetes",
 		module: "k8s.io/kubernetes",
 		// The controller manager refuses an API server that does not say its version.
-		ldflags: func(version string) string {
-			major, minor, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-			minor, _, _ = strings.Cut(minor, ".")
-			const p = "-X k8s.io/component-base/version."
-			return p + "gitVersion=" + version + " " + p + "gitMajor=" + major + " " + p + "gitMinor=" + minor
-		},
+		ldflags: kubernetesVersion,
 		programs: []program{
 			{APIServer, "k8s.io/kubernetes/cmd/kube-apiserver", "about 7 minutes"},
 			{ControllerManager, "k8s.io/kubernetes/cmd/kube-controller-manager", "about 2 minutes"},
@@ -65,6 +62,52 @@ var toolsets = []toolset{
 	},
 }
 
+// What tests run beside a cluster.
+const (
+	coreDNS Component = "coredns"
+	kubectl Component = "kubectl"
+)
+
+// besides are the toolsets of these, a program each.
+var besides = []toolset{
+	{
+		dir:      "coredns",
+		module:   "github.com/coredns/coredns",
+		programs: []program{{coreDNS, "github.com/coredns/coredns", "about 3 minutes"}},
+	},
+	// Not among the API server's, which would have to be built again for its sake.
+	{
+		dir:      "kubectl",
+		module:   "k8s.io/kubernetes",
+		ldflags:  kubernetesVersion,
+		programs: []program{{kubectl, "k8s.io/kubernetes/cmd/kubectl", "about 1 minute"}},
+	},
+}
+
+// CoreDNS returns the path of a CoreDNS, the forwarder that clusters have. It is built unless
+// the cache has it.
+func CoreDNS(ctx context.Context, o Options) (path string, err error) { return beside(ctx, o, coreDNS) }
+
+// Kubectl returns the path of the kubectl of the API server's release. It is built unless the
+// cache has it.
+func Kubectl(ctx context.Context, o Options) (path string, err error) { return beside(ctx, o, kubectl) }
+
+func beside(ctx context.Context, o Options, name Component) (path string, err error) {
+	i := slices.IndexFunc(besides, func(t toolset) bool { return t.programs[0].name == name })
+	b, err := build(ctx, o, besides[i:i+1])
+	if err != nil {
+		return "", err
+	}
+	return b.program[name], nil
+}
+
+func kubernetesVersion(version string) string {
+	major, minor, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	const p = "-X k8s.io/component-base/version."
+	return p + "gitVersion=" + version + " " + p + "gitMajor=" + major + " " + p + "gitMinor=" + minor
+}
+
 // built says where the programs lie.
 type built struct {
 	program map[Component]string
@@ -80,10 +123,11 @@ func DefaultCache() (string, error) {
 	return filepath.Join(dir, "epdns-test"), nil
 }
 
-// Build builds the programs that the cache lacks. When it lacks none, that takes milliseconds.
-// Of several processes one builds and the others wait for it.
+// Build builds the programs that the cache lacks: those of a cluster and those that tests run
+// beside it. When it lacks none, that takes milliseconds. Of several processes one builds and
+// the others wait for it.
 func Build(ctx context.Context, o Options) error {
-	_, err := build(ctx, o)
+	_, err := build(ctx, o, slices.Concat(controlPlane, besides))
 	return err
 }
 
@@ -94,7 +138,7 @@ func Built(o Options) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, t := range toolsets {
+	for _, t := range slices.Concat(controlPlane, besides) {
 		version, dir, err := t.place(tools, cache)
 		if err != nil {
 			return false, err
@@ -106,7 +150,7 @@ func Built(o Options) (bool, error) {
 	return true, nil
 }
 
-func build(ctx context.Context, o Options) (*built, error) {
+func build(ctx context.Context, o Options, toolsets []toolset) (*built, error) {
 	tools, cache, err := places(o)
 	if err != nil {
 		return nil, err

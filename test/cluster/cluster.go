@@ -73,7 +73,7 @@ const portTries = 5
 // ready. ctx bounds the start only: the cluster runs until [Cluster.Stop] or until this
 // process ends. If Start fails nothing is left running.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
-	built, err := build(ctx, o)
+	built, err := build(ctx, o, controlPlane)
 	if err != nil {
 		return nil, err
 	}

@@ -32,12 +32,13 @@ kube-controller-manager, kube-scheduler and kwok.
       CMD finds kubeconfigs in KUBECONFIG and EPDNS_TEST_KUBECONFIG (administrator),
       EPDNS_TEST_KUBECONFIG_LIMITED and EPDNS_TEST_KUBECONFIG_NOBODY (no rights yet)
   cluster build
-      builds the programs, unless the cache has them, and prints the cache's directory
+      builds the programs, and those that tests run beside a cluster (CoreDNS, kubectl),
+      unless the cache has them, and prints the cache's directory
 
   --keep     keep the cluster's directory, with its logs
   --nodes N  Nodes in the zones zone-a, zone-b, zone-c in turn
 
-The first build takes 7 to 12 minutes. Its results are kept below XDG_CACHE_HOME.
+The first build takes 10 to 16 minutes. Its results are kept below XDG_CACHE_HOME.
 `
 
 func main() {
