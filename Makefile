@@ -57,7 +57,9 @@ fuzz:
 	$(GO) test ./dnsserver -run '^$$' -fuzz FuzzRespond -fuzztime $(FUZZTIME)
 	$(GO) test ./zones -run '^$$' -fuzz FuzzDashed -fuzztime $(FUZZTIME)
 	$(GO) test ./zones -run '^$$' -fuzz FuzzReverse -fuzztime $(FUZZTIME)
-	$(GO) test ./registry/manifest -run '^$$' -fuzz FuzzManifest -fuzztime $(FUZZTIME)
+	$(GO) test ./registry/manifest -run '^$$' -fuzz FuzzManifest -fuzztime $(FUZZTIME) -fuzzminimizetime 20x
+	$(GO) test ./cmd/epdns -run '^$$' -fuzz FuzzConfig -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
+	$(GO) test ./cmd/epdns -run '^$$' -fuzz FuzzEvents -fuzztime $(FUZZTIME)
 
 clean:
 	rm -rf $(BUILD)

@@ -88,7 +88,7 @@ func Listen(cfg Config, a Authority, log *slog.Logger) (*Server, error) {
 			if other := s.overlaps(addr); other != "" && errors.Is(err, syscall.EADDRINUSE) {
 				return nil, fmt.Errorf("listen on %s: %s, which is listened on as well, has that port", addr, other)
 			}
-			return nil, fmt.Errorf("listen on %s: %w", addr, explain(err))
+			return nil, fmt.Errorf("listen on %s: %w", addr, ExplainListen(err))
 		}
 	}
 	return s, nil
@@ -203,9 +203,9 @@ func (s *Server) bind(addr string) error {
 	}
 }
 
-// explain says what to do about the errors that people meet, without the address,
-// which the caller has.
-func explain(err error) error {
+// ExplainListen says what to do about an error of net.Listen that people meet,
+// without the address, which the caller has.
+func ExplainListen(err error) error {
 	var bare syscall.Errno
 	if !errors.As(err, &bare) {
 		return err

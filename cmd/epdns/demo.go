@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -67,7 +68,7 @@ func demo(ctx context.Context, listen string, stdout, stderr io.Writer) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.Run(gctx) })
 	g.Go(func() error { return server.Serve(gctx) })
-	g.Go(func() error { return show(gctx, p, server.Addrs()[0], stdout) })
+	g.Go(func() error { return show(gctx, p, listen, server.Addrs()[0], stdout) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func demo(ctx context.Context, listen string, stdout, stderr io.Writer) error {
 }
 
 // show prints the tour: lines for dig, or the answers where there is no dig.
-func show(ctx context.Context, p *pipeline, addr netip.AddrPort, w io.Writer) error {
+func show(ctx context.Context, p *pipeline, listen string, addr netip.AddrPort, w io.Writer) error {
 	for !p.synced.Load() {
 		select {
 		case <-ctx.Done():
@@ -84,8 +85,11 @@ func show(ctx context.Context, p *pipeline, addr netip.AddrPort, w io.Writer) er
 		}
 	}
 	host := addr.Addr()
-	if host.IsUnspecified() {
-		host = netip.MustParseAddr("127.0.0.1")
+	switch given, _, _ := net.SplitHostPort(listen); {
+	case host.IsUnspecified() && host.Is6() && given != "":
+		host = netip.IPv6Loopback()
+	case host.IsUnspecified():
+		host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	s := p.registry.Stats()
 	fmt.Fprintf(w, "epdns serves a sample cluster on %v: %d Services, %d of %d endpoints ready.\n", addr, s.Services, s.Ready, s.Endpoints)

@@ -20,17 +20,22 @@ import (
 //	                   outage must not have all replicas restarted
 //	/readyz            all that exists has been read once
 //	/metrics           for Prometheus
+//	/watch, /lookup    see details.go
 type httpServer struct {
 	net.Listener
 	handler http.Handler
 	log     *slog.Logger
+
+	// details opens to others what is for this machine only. It is set before Run.
+	details bool
 }
 
 func listenHTTP(addr string, p *pipeline, dns *dnsserver.Server, log *slog.Logger) (*httpServer, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s for HTTP: %w", addr, err)
+		return nil, fmt.Errorf("listen on %s for HTTP: %w", addr, dnsserver.ExplainListen(err))
 	}
+	h := &httpServer{Listener: l, log: log}
 	live := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", live)
@@ -43,10 +48,13 @@ func listenHTTP(addr string, p *pipeline, dns *dnsserver.Server, log *slog.Logge
 		fmt.Fprintln(w, "ok")
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newMetrics(p, dns), promhttp.HandlerOpts{}))
-	return &httpServer{l, mux, log}, nil
+	mux.Handle("GET /watch", h.detailed(serveWatch(p.registry)))
+	mux.Handle("GET /lookup", h.detailed(serveLookup(p.zones)))
+	h.handler = mux
+	return h, nil
 }
 
-// Run serves until ctx ends.
+// Run serves until ctx ends, and a second more for replies that are under way.
 func (h *httpServer) Run(ctx context.Context) error {
 	s := &http.Server{
 		Handler:           h.handler,
@@ -54,16 +62,23 @@ func (h *httpServer) Run(ctx context.Context) error {
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
 		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelWarn),
+		// Streams end with ctx.
+		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
+	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if s.Shutdown(end) != nil {
 			s.Close()
 		}
 	})
-	defer stop()
-	if err := s.Serve(h.Listener); !errors.Is(err, http.ErrServerClosed) {
+	err := s.Serve(h.Listener)
+	if !stop() {
+		<-ended
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve HTTP: %w", err)
 	}
 	return nil

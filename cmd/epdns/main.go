@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return exitOK
 	}
 	fmt.Fprintf(stderr, "epdns: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -69,7 +69,7 @@ Start with: epdns demo`,
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newServe(), newDemo(), newVersion())
+	root.AddCommand(newServe(), newDemo(), newWatch(), newLookup(), newCompletion(), newVersion())
 	return root
 }
 

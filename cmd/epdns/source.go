@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"epdns/registry"
 	"epdns/registry/kube"
@@ -26,21 +30,40 @@ func (f *sourceFlags) register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.namespaces, "namespace", nil, "watch this namespace only; repeat for several")
 }
 
+func (f *sourceFlags) check() error {
+	for i, ns := range f.namespaces {
+		if len(validation.IsDNS1123Label(ns)) > 0 {
+			return &fault{fmt.Sprintf("source.namespaces[%d]", i), fmt.Errorf("%q is no namespace: lower-case letters, digits and dashes, at most 63", ns)}
+		}
+	}
+	if f.manifests != "" && (f.kubeconfig != "" || f.context != "" || len(f.namespaces) > 0) {
+		return &fault{"source.manifests", errors.New("not together with kubeconfig, context or namespaces (--kubeconfig, --context, --namespace)")}
+	}
+	return nil
+}
+
 // open finds the source. Files are read once, so that their mistakes are known
-// before anything else is done.
-func (f *sourceFlags) open(log *slog.Logger) (registry.Source, error) {
+// before anything else is done. A pipe may take its time: ctx ends the wait.
+func (f *sourceFlags) open(ctx context.Context, log *slog.Logger) (registry.Source, error) {
+	if err := f.check(); err != nil {
+		return nil, asFlag(err)
+	}
 	if f.manifests == "" {
 		return kube.New(kube.Config{Kubeconfig: f.kubeconfig, Context: f.context, Namespaces: f.namespaces}, log)
-	}
-	if f.kubeconfig != "" || f.context != "" || len(f.namespaces) > 0 {
-		return nil, usagef("--manifests cannot be given together with --kubeconfig, --context or --namespace")
 	}
 	source, err := manifest.Open(f.manifests, log)
 	if err != nil {
 		return nil, err
 	}
-	if err := source.Load(); err != nil {
-		return nil, err
+	loaded := make(chan error, 1)
+	go func() { loaded <- source.Load() }()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case err := <-loaded:
+		if err != nil {
+			return nil, err
+		}
 	}
 	return source, nil
 }

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+func newCompletion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish|powershell",
+		Short: "Print a script that lets a shell complete epdns's arguments",
+		Long: `Print a script that lets a shell complete epdns's arguments. To install it, once and
+for all sessions to come:
+
+  bash        epdns completion bash >~/.local/share/bash-completion/completions/epdns
+              (needs the package bash-completion)
+  zsh         epdns completion zsh >"${fpath[1]}/_epdns"
+              (needs "autoload -U compinit; compinit" in ~/.zshrc)
+  fish        epdns completion fish >~/.config/fish/completions/epdns.fish
+  powershell  epdns completion powershell >>$PROFILE`,
+		Example:               `  source <(epdns completion bash)   # for this session`,
+		DisableFlagsInUseLine: true,
+		ValidArgs:             []string{"bash", "zsh", "fish", "powershell"},
+		Args:                  usageArgs(cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			generate := map[string]func(io.Writer) error{
+				"bash":       func(w io.Writer) error { return cmd.Root().GenBashCompletionV2(w, true) },
+				"zsh":        cmd.Root().GenZshCompletion,
+				"fish":       func(w io.Writer) error { return cmd.Root().GenFishCompletion(w, true) },
+				"powershell": cmd.Root().GenPowerShellCompletionWithDesc,
+			}
+			return generate[args[0]](cmd.OutOrStdout())
+		},
+	}
+}

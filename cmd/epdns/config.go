@@ -1,0 +1,365 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"epdns/dnsserver"
+	"epdns/zones"
+)
+
+// config is all that serve can be told, as people write it: in a file under these
+// keys, and by flags, which fill the same fields. Settings checks it.
+type config struct {
+	APIVersion  string         `yaml:"apiVersion"`
+	Kind        string         `yaml:"kind"`
+	Source      sourceConfig   `yaml:"source"`
+	Listen      []string       `yaml:"listen"`
+	HTTP        string         `yaml:"http"`
+	HTTPDetails bool           `yaml:"httpDetails"`
+	Zones       []zoneConfig   `yaml:"zones"`
+	Reverse     []string       `yaml:"reverse"`
+	Nameserver  []string       `yaml:"nameserver"`
+	Upstream    []string       `yaml:"upstream"`
+	Transfer    transferConfig `yaml:"transfer"`
+	TCP         tcpConfig      `yaml:"tcp"`
+}
+
+type sourceConfig struct {
+	Kubeconfig string   `yaml:"kubeconfig"`
+	Context    string   `yaml:"context"`
+	Manifests  string   `yaml:"manifests"`
+	Namespaces []string `yaml:"namespaces"`
+}
+
+type zoneConfig struct {
+	Name          string     `yaml:"name"`
+	Layout        string     `yaml:"layout"`
+	Empty         string     `yaml:"empty"`
+	EndpointNames string     `yaml:"endpointNames"`
+	Defaults      zoneValues `yaml:"defaults"`
+}
+
+// zoneValues are what a zone says of each Service. They have the names that one
+// Service's own values would have.
+type zoneValues struct {
+	TTL         string `yaml:"ttl"`
+	TTLEmpty    string `yaml:"ttl-empty"`
+	TTLNXDomain string `yaml:"ttl-nxdomain"`
+}
+
+type transferConfig struct {
+	Allow []string `yaml:"allow"`
+}
+
+type tcpConfig struct {
+	Idle      string `yaml:"idle"`
+	Write     string `yaml:"write"`
+	PerSource int    `yaml:"perSource"`
+	Total     int    `yaml:"total"`
+}
+
+// reference is a configuration file that changes nothing: every key has its default.
+//
+//go:embed reference.yaml
+var reference string
+
+func defaultConfig() *config {
+	c := &config{
+		Listen: []string{":5300"},
+		HTTP:   "127.0.0.1:9153",
+		Zones:  make([]zoneConfig, 1),
+		TCP:    tcpConfig{Idle: "12s", Write: "2s", PerSource: 64, Total: 1024},
+	}
+	c.Zones[0].setDefaults()
+	c.Zones[0].Name = "registry.local"
+	return c
+}
+
+// setDefaults fills all but the name.
+func (z *zoneConfig) setDefaults() {
+	d := zones.DefaultZone("")
+	*z = zoneConfig{
+		Layout:        d.Layout.String(),
+		Empty:         d.Empty.String(),
+		EndpointNames: d.EndpointNames.String(),
+		Defaults:      zoneValues{TTL: d.TTL.String(), TTLEmpty: d.TTLEmpty.String(), TTLNXDomain: d.TTLNXDomain.String()},
+	}
+}
+
+// settings are a config that has been checked, as each room wants its part.
+type settings struct {
+	source      sourceFlags
+	zones       zones.Config
+	dns         dnsserver.Config
+	http        string
+	httpDetails bool
+}
+
+// fault is what is wrong with the value of a key, such as zones[0].name.
+type fault struct {
+	key string
+	err error
+}
+
+func (f *fault) Error() string { return f.key + ": " + f.err.Error() }
+func (f *fault) Unwrap() error { return f.err }
+
+// settings returns a *fault for the first value that is wrong.
+func (c *config) settings() (*settings, error) {
+	s := &settings{
+		source: sourceFlags{
+			manifests:  c.Source.Manifests,
+			kubeconfig: c.Source.Kubeconfig,
+			context:    c.Source.Context,
+			namespaces: c.Source.Namespaces,
+		},
+		http:        c.HTTP,
+		httpDetails: c.HTTPDetails,
+	}
+	if err := s.source.check(); err != nil {
+		return nil, err
+	}
+	if len(c.Listen) == 0 {
+		return nil, &fault{"listen", errors.New("no address to listen on is given")}
+	}
+	for i, l := range c.Listen {
+		if err := dnsserver.CheckListen(l); err != nil {
+			return nil, &fault{fmt.Sprintf("listen[%d]", i), err}
+		}
+	}
+	s.dns.Listen = c.Listen
+	if err := checkHTTP(c.HTTP); err != nil {
+		return nil, &fault{"http", err}
+	}
+	var err error
+	if s.zones, err = c.zonesConfig(); err != nil {
+		return nil, err
+	}
+	if s.dns.Upstream, err = parseEach("upstream", c.Upstream, parseUpstream, nil); err != nil {
+		return nil, err
+	}
+	if s.dns.Transfer, err = parseEach("transfer.allow", c.Transfer.Allow, parsePrefix, nil); err != nil {
+		return nil, err
+	}
+	s.dns.TCP, err = c.TCP.check()
+	return s, err
+}
+
+// zonesConfig hands one value after the other to the check of package zones: what
+// it finds is then wrong with the last one.
+func (c *config) zonesConfig() (out zones.Config, err error) {
+	if len(c.Zones) == 0 {
+		return out, &fault{"zones", out.Validate()}
+	}
+	for i, z := range c.Zones {
+		out.Zones = append(out.Zones, zones.DefaultZone(z.Name))
+		zone := &out.Zones[i]
+		for _, v := range []struct {
+			key string
+			set func() error
+		}{
+			{"name", func() error { return nil }},
+			{"layout", func() error { return zone.Layout.UnmarshalText([]byte(z.Layout)) }},
+			{"empty", func() error { return zone.Empty.UnmarshalText([]byte(z.Empty)) }},
+			{"endpointNames", func() error { return zone.EndpointNames.UnmarshalText([]byte(z.EndpointNames)) }},
+			{"defaults.ttl", func() error { return parseDuration(z.Defaults.TTL, &zone.TTL) }},
+			{"defaults.ttl-empty", func() error { return parseDuration(z.Defaults.TTLEmpty, &zone.TTLEmpty) }},
+			{"defaults.ttl-nxdomain", func() error { return parseDuration(z.Defaults.TTLNXDomain, &zone.TTLNXDomain) }},
+		} {
+			err := v.set()
+			if err == nil {
+				err = out.Validate()
+			}
+			if err != nil {
+				return out, &fault{fmt.Sprintf("zones[%d].%s", i, v.key), err}
+			}
+		}
+	}
+	out.Reverse, err = parseEach("reverse", c.Reverse, parsePrefix, func(p []netip.Prefix) error {
+		out.Reverse = p
+		return out.Validate()
+	})
+	if err != nil {
+		return out, err
+	}
+	out.Nameservers, err = parseEach("nameserver", c.Nameserver, parseNameserver, func(a []netip.Addr) error {
+		out.Nameservers = a
+		return out.Validate()
+	})
+	return out, err
+}
+
+func (c *tcpConfig) check() (out dnsserver.TCPConfig, err error) {
+	for _, v := range []struct {
+		key, text string
+		to        *time.Duration
+	}{{"tcp.idle", c.Idle, &out.Idle}, {"tcp.write", c.Write, &out.Write}} {
+		if err := parseDuration(v.text, v.to); err != nil {
+			return out, &fault{v.key, err}
+		}
+		if *v.to <= 0 {
+			return out, &fault{v.key, fmt.Errorf("%v is not more than 0", *v.to)}
+		}
+	}
+	for _, v := range []struct {
+		key string
+		n   int
+		to  *int
+	}{{"tcp.perSource", c.PerSource, &out.PerSource}, {"tcp.total", c.Total, &out.Total}} {
+		if v.n < 1 {
+			return out, &fault{v.key, fmt.Errorf("%d is not 1 or more", v.n)}
+		}
+		*v.to = v.n
+	}
+	return out, nil
+}
+
+// parseEach parses a list. Check, if there is one, is asked about what there is of
+// it after each value.
+func parseEach[T any](key string, texts []string, parse func(string) (T, error), check func([]T) error) (out []T, err error) {
+	for i, text := range texts {
+		v, err := parse(text)
+		if err == nil {
+			out = append(out, v)
+			if check != nil {
+				err = check(out)
+			}
+		}
+		if err != nil {
+			return nil, &fault{fmt.Sprintf("%s[%d]", key, i), err}
+		}
+	}
+	return out, nil
+}
+
+// parsePrefix reads a CIDR prefix; an address alone is the prefix of that address.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("%q is no prefix such as 10.0.0.0/8", text)
+	}
+	return p.Masked(), nil
+}
+
+func parseNameserver(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return a, fmt.Errorf("%q is no IP address", text)
+	}
+	return a, nil
+}
+
+// parseUpstream reads ADDR or ADDR:PORT.
+func parseUpstream(text string) (netip.AddrPort, error) {
+	ap, err := netip.ParseAddrPort(text)
+	if a, aerr := netip.ParseAddr(text); aerr == nil {
+		ap, err = netip.AddrPortFrom(a, 53), nil
+	}
+	if err != nil || ap.Port() == 0 || ap.Addr().IsUnspecified() {
+		return ap, fmt.Errorf("%q is no server to ask, such as 192.0.2.53 or [2001:db8::53]:5353", text)
+	}
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
+}
+
+// parseDuration reads Go's form, or a bare number of seconds.
+func parseDuration(text string, to *time.Duration) (err error) {
+	unit := ""
+	if strings.Trim(text, "0123456789.") == "" {
+		unit = "s"
+	}
+	if *to, err = time.ParseDuration(text + unit); err != nil {
+		return fmt.Errorf("%q is no duration such as 5s, 1m30s or 5 (seconds)", text)
+	}
+	return nil
+}
+
+func checkHTTP(addr string) error {
+	if addr == "" {
+		return nil
+	}
+	// A name is looked up when it is listened on.
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil && port != "" {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil || port == "" {
+		return fmt.Errorf("%q is not ADDR:PORT", addr)
+	}
+	return nil
+}
+
+// flagKeys are the flags that say the same as a key, and what it is to say it.
+var flagKeys = []struct {
+	flag, key string
+	set       func(c, flags *config)
+}{
+	{"kubeconfig", "source.kubeconfig", func(c, flags *config) { c.Source.Kubeconfig = flags.Source.Kubeconfig }},
+	{"context", "source.context", func(c, flags *config) { c.Source.Context = flags.Source.Context }},
+	{"manifests", "source.manifests", func(c, flags *config) { c.Source.Manifests = flags.Source.Manifests }},
+	{"namespace", "source.namespaces", func(c, flags *config) { c.Source.Namespaces = flags.Source.Namespaces }},
+	{"listen", "listen", func(c, flags *config) { c.Listen = flags.Listen }},
+	{"http", "http", func(c, flags *config) { c.HTTP = flags.HTTP }},
+	{"zone", "zones", func(c, flags *config) { c.Zones = asDescribed(flags.Zones, c.Zones) }},
+	{"reverse", "reverse", func(c, flags *config) { c.Reverse = flags.Reverse }},
+	{"nameserver", "nameserver", func(c, flags *config) { c.Nameserver = flags.Nameserver }},
+	{"upstream", "upstream", func(c, flags *config) { c.Upstream = flags.Upstream }},
+	{"transfer-allow", "transfer.allow", func(c, flags *config) { c.Transfer.Allow = flags.Transfer.Allow }},
+}
+
+// override lets the flags that were given beat what c says. A source that a flag
+// names is not mixed with one of the other kind.
+func (c *config) override(flags *config, given func(flag string) bool) {
+	if given("manifests") && flags.Source.Manifests != "" {
+		c.Source = sourceConfig{}
+	} else if given("kubeconfig") || given("context") {
+		c.Source.Manifests = ""
+	}
+	for _, f := range flagKeys {
+		if given(f.flag) {
+			f.set(c, flags)
+		}
+	}
+}
+
+// asDescribed are the zones named, each with the settings that it has in the file.
+func asDescribed(named, file []zoneConfig) (out []zoneConfig) {
+	for _, z := range named {
+		for _, f := range file {
+			if sameName(z.Name, f.Name) {
+				z = f
+			}
+		}
+		out = append(out, z)
+	}
+	return out
+}
+
+func sameName(a, b string) bool {
+	x, xerr := zones.ParseName(a)
+	y, yerr := zones.ParseName(b)
+	return xerr == nil && yerr == nil && bytes.Equal(x, y)
+}
+
+// asFlag makes a fault an error in the arguments, under the name of the flag.
+func asFlag(err error) error {
+	var f *fault
+	if !errors.As(err, &f) {
+		return err
+	}
+	for _, k := range flagKeys {
+		if f.key == k.key || strings.HasPrefix(f.key, k.key+"[") {
+			return usageError{&fault{"--" + k.flag, f.err}}
+		}
+	}
+	return usageError{f}
+}

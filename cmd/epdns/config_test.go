@@ -1,0 +1,434 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"epdns/dnsserver"
+	"epdns/zones"
+)
+
+const head = "apiVersion: epdns/v1alpha1\nkind: Config\n"
+
+// TestBadFiles: what follows the two first lines, and what is said of it.
+func TestBadFiles(t *testing.T) {
+	for _, c := range []struct{ what, text, says string }{
+		{"unknown key", "lisen: []", "line 3: lisen: unknown key; known here: apiVersion, kind, source, listen, "},
+		{"unknown key below", "zones:\n- name: a.local\n  defaults:\n    tll: 5s", "line 6: zones[0].defaults.tll: unknown key; known here: ttl, ttl-empty, ttl-nxdomain"},
+		{"key of another case", "Listen: []", "line 3: Listen: unknown key"},
+		{"odd key", "? \"a\\nb\"\n: 1", `line 3: "a\nb": unknown key`},
+		{"empty key", "\"\": 1", `line 3: "": unknown key`},
+		{"a list as a key", "? [listen]\n: 1", `line 3: "": unknown key`},
+		{"merge key", "tcp:\n  <<: {total: 1}", "line 4: tcp.<<: unknown key"},
+		{"key twice", "http: \"\"\nlisten: [\":53\"]\nhttp: \"\"", "line 5: http: given twice, first in line 3"},
+		{"key twice, once without value", "http:\nhttp: \"\"", "line 4: http: given twice, first in line 3"},
+		{"key twice below", "tcp: {total: 1,\n  total: 2}", "line 4: tcp.total: given twice, first in line 3"},
+		{"second document", "---\n" + head, "line 3: a second document begins; there may be one"},
+		{"empty second document", "---", "line 3: a second document begins"},
+		{"syntax: scanner", "http: \"", "near line 3: found unexpected end of stream"},
+		{"syntax: parser", "listen: [\":53\"\nhttp: \"\"", "near line 2: did not find expected ',' or ']'"},
+		{"syntax: tab", "tcp:\n\ttotal: 1", "near line 4: found character that cannot start any token"},
+		{"unknown anchor", "zones: *z", "unknown anchor 'z' referenced"},
+		{"list that holds itself", "zones: &z [*z]", "line 3: zones[0]: expected keys with values, found a list"},
+
+		{"text for a list", "listen: \":53\"", `line 3: listen: expected a list, found ":53"`},
+		{"number for a list", "reverse: 10", `line 3: reverse: expected a list, found "10"`},
+		{"keys for a list", "zones:\n  name: a.local", "line 3: zones: expected a list, found keys with values"},
+		{"list for keys", "tcp: [1]", "line 3: tcp: expected keys with values, found a list"},
+		{"text in a list of keys", "zones:\n- a.local", `line 4: zones[0]: expected keys with values, found "a.local"`},
+		{"list for text", "http: [\":53\"]", "line 3: http: expected text, found a list"},
+		{"keys for text", "http: {port: 53}", "line 3: http: expected text, found keys with values"},
+		{"nothing in a list", "listen:\n- \":53\"\n-", "line 5: listen[1]: expected text, found nothing"},
+		{"boolean for text", "http: false", `line 3: http: expected text, found the boolean false; in quotes it is text: "false"`},
+		{"boolean of YAML 1.1 for text", "zones:\n- name: a.local\n  empty: off", `line 5: zones[0].empty: expected text, found the boolean off; in quotes it is text: "off"`},
+		{"boolean of YAML 1.1 in a list of texts", "source:\n  namespaces: [shop, No]", `line 4: source.namespaces[1]: expected text, found the boolean No; in quotes it is text: "No"`},
+		{"text for a boolean", "httpDetails: yes", "line 3: httpDetails: expected true or false, found the boolean yes"},
+		{"quoted boolean", "httpDetails: \"true\"", `line 3: httpDetails: expected true or false, found "true"`},
+		{"number for a boolean", "httpDetails: 1", `line 3: httpDetails: expected true or false, found "1"`},
+		{"text for a number", "tcp: {total: many}", `line 3: tcp.total: expected a whole number, found "many"`},
+		{"fraction for a number", "tcp: {total: 1.5}", `line 3: tcp.total: expected a whole number, found "1.5"`},
+		{"quoted number", "tcp: {total: \"5\"}", `line 3: tcp.total: expected a whole number, found "5"`},
+		{"large number", "tcp: {total: 99999999999999999999}", "line 3: tcp.total: expected a whole number"},
+		{"tag", "http: !!binary aGk=", `line 3: http: expected text, found "aGk="`},
+		{"tag of one's own", "tcp: !mine {total: 5}", "line 3: tcp: expected keys with values"},
+
+		{"sources", "source:\n  kubeconfig: k\n  manifests: m", "line 5: source.manifests: not together with kubeconfig"},
+		{"namespace", "source:\n  namespaces:\n  - shop\n  - Shop", `line 6: source.namespaces[1]: "Shop" is no namespace`},
+		{"no address", "listen: []", "line 3: listen: no address to listen on is given"},
+		{"address", "listen:\n- :53\n- localhost:53", `line 5: listen[1]: "localhost:53": "localhost" is no IP address`},
+		{"number for an address", "listen: [5300]", `line 3: listen[0]: "5300" is not ADDR:PORT`},
+		{"http", "http: 9153", `line 3: http: "9153" is not ADDR:PORT`},
+		{"no zone", "zones: []", "line 3: zones: no zone is given"},
+		{"zone without name", "zones:\n- layout: short", `line 4: zones[0].name: zone "": `},
+		{"zone's name", "zones:\n- name: a.local\n- layout: short\n  name: b..local", `line 6: zones[1].name: zone "b..local": name "b..local" has an empty label`},
+		{"zone in a zone", "zones:\n- name: a.local\n- name: b.a.local", `line 5: zones[1].name: zone "b.a.local": it lies within zone "a.local"`},
+		{"layout", "zones:\n- {name: a.local, layout: long}", `line 4: zones[0].layout: layout "long" is not short or kubernetes`},
+		{"empty", "zones:\n- name: a.local\n  empty: \"\"", `line 5: zones[0].empty: empty "" is not nodata or nxdomain`},
+		{"endpointNames", "zones:\n- name: a.local\n  endpointNames: host", `line 5: zones[0].endpointNames: endpointNames "host" is not address or pod`},
+		{"ttl", "zones:\n- name: a.local\n  defaults:\n    ttl-empty: 1\n    ttl: 5 s", `line 7: zones[0].defaults.ttl: "5 s" is no duration such as 5s`},
+		{"ttl: fraction", "zones:\n- {name: a.local, defaults: {ttl-empty: 1.5}}", `line 4: zones[0].defaults.ttl-empty: zone "a.local": ttl-empty 1.5s is not whole seconds`},
+		{"ttl: large", "zones:\n- {name: a.local, defaults: {ttl-nxdomain: 61m}}", `line 4: zones[0].defaults.ttl-nxdomain: zone "a.local": ttl-nxdomain 1h1m0s is not whole seconds from 0s to 1h`},
+		{"ttl: negative", "zones:\n- {name: a.local, defaults: {ttl: -1s}}", `line 4: zones[0].defaults.ttl: zone "a.local": ttl -1s is not`},
+		{"ttl: of a shared mapping", "zones:\n- {name: a.local, defaults: &d {ttl: 5}}\n- name: b.local\n  defaults: *d\n- name: c.local\n  defaults: {ttl: x}", `line 8: zones[2].defaults.ttl: "x"`},
+		{"reverse", "reverse: [10.0.0.0/8,\n  10.0.0.0/40]", `line 4: reverse[1]: "10.0.0.0/40" is no prefix such as 10.0.0.0/8`},
+		{"reverse: overlap", "reverse:\n- 10.0.0.0/8\n- fd00::/8\n- 10.1.0.0/16", "line 6: reverse[2]: reverse prefixes 10.0.0.0/8 and 10.1.0.0/16 overlap"},
+		{"nameserver", "nameserver: [ns1]", `line 3: nameserver[0]: "ns1" is no IP address`},
+		{"nameserver: none to ask", "nameserver: [0.0.0.0]", "line 3: nameserver[0]: nameserver 0.0.0.0 is no address to ask"},
+		{"upstream", "upstream: [192.0.2.1, dns.local]", `line 3: upstream[1]: "dns.local" is no server to ask`},
+		{"upstream: port", "upstream: [\"192.0.2.1:0\"]", `line 3: upstream[0]: "192.0.2.1:0" is no server to ask`},
+		{"upstream: no address", "upstream: [\"[::]:53\"]", `line 3: upstream[0]: "[::]:53" is no server to ask`},
+		{"transfer", "transfer:\n  allow: [all]", `line 4: transfer.allow[0]: "all" is no prefix`},
+		{"tcp", "tcp:\n  idle: 12\n  write: 0.0", "line 5: tcp.write: 0s is not more than 0"},
+		{"tcp: none", "tcp:\n  perSource: 0", "line 4: tcp.perSource: 0 is not 1 or more"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			_, err := parseConfig([]byte(head + c.text + "\n"))
+			if err == nil || !strings.HasPrefix(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("it says: %v\nexpected: %s…", err, c.says)
+			}
+		})
+	}
+}
+
+// TestBadHeads: a file that is none of ours is told so, whatever its keys are.
+func TestBadHeads(t *testing.T) {
+	for _, c := range []struct{ text, says string }{
+		{"", "line 1: apiVersion: missing, has to be epdns/v1alpha1"},
+		{"# nothing\n", "line 1: apiVersion: missing"},
+		{"\nlisten: []\n", "line 2: apiVersion: missing"},
+		{"apiVersion: epdns/v1alpha1\n", "line 1: kind: missing, has to be Config"},
+		{"kind: Config\nclusters: []\napiVersion: v1\n", `line 3: apiVersion: has to be epdns/v1alpha1, found "v1"`},
+		{"apiVersion: epdns/v1alpha1\nkind: Zone\n", `line 2: kind: has to be Config, found "Zone"`},
+		{"apiVersion: epdns/v1alpha1\nkind:\n", "line 2: kind: has to be Config, found nothing"},
+		{head + "kind: Config\n", "line 3: kind: given twice, first in line 2"},
+		{"- a\n- b\n", "line 1: expected keys with values, found a list"},
+		{"listen\n", `line 1: expected keys with values, found "listen"`},
+		{"---\n", "line 2: expected keys with values, found nothing"},
+		{"\xff", "invalid leading UTF-8 octet"},
+		{"[", "did not find expected node content"},
+	} {
+		if _, err := parseConfig([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("of %q it says: %v\nexpected: %s", c.text, err, c.says)
+		}
+	}
+}
+
+// FuzzConfig: whatever a file is, it is settings or one line.
+func FuzzConfig(f *testing.F) {
+	f.Add(reference)
+	f.Add(head + "zones: &z [*z]\n? [a]\n: {<<: *z}\n---\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := parseConfig([]byte(text))
+		if err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("of %q it says %q", text, err)
+		}
+		if err == nil && (c.APIVersion != apiVersion || c.Kind != kind) {
+			t.Errorf("%q is one of %q %q", text, c.APIVersion, c.Kind)
+		}
+	})
+}
+
+// given runs serve's command line as far as its settings.
+func given(args ...string) (*settings, error) {
+	f, cmd := &serveFlags{config: defaultConfig()}, &cobra.Command{}
+	f.register(cmd)
+	if err := cmd.ParseFlags(args); err != nil {
+		return nil, err
+	}
+	return f.settings(cmd.Flags().Changed)
+}
+
+// write makes a file of settings.
+func write(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "epdns.yaml")
+	if err := os.WriteFile(path, []byte(head+text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// defaults are the settings without flags and file.
+func defaults() *settings {
+	return &settings{
+		zones: zones.Config{Zones: []zones.Zone{zones.DefaultZone("registry.local")}},
+		dns: dnsserver.Config{
+			Listen: []string{":5300"},
+			TCP:    dnsserver.TCPConfig{Idle: 12 * time.Second, Write: 2 * time.Second, PerSource: 64, Total: 1024},
+		},
+		http: "127.0.0.1:9153",
+	}
+}
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, s := range texts {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+// TestSettings: what a file and flags say together. Each case changes the defaults.
+func TestSettings(t *testing.T) {
+	const full = `
+source: {kubeconfig: clusters/a, context: test, namespaces: [shop, 123]}
+listen: [ ":53", "127.0.0.1:5300" ]
+http: ""
+httpDetails: true
+zones:
+- name: a.local
+- name: Cluster.Local.
+  layout: kubernetes
+  empty: nxdomain
+  endpointNames: pod
+  defaults: {ttl: 1m30s, ttl-empty: 0, ttl-nxdomain: 3600}
+reverse: [10.1.2.3/8, "fd00::/8", 192.0.2.1]
+nameserver: [192.0.2.53, "2001:db8::53"]
+upstream: [192.0.2.1, "192.0.2.2:5353", "2001:db8::1", "[2001:db8::2]:54"]
+transfer: {allow: [192.0.2.0/24]}
+tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
+`
+	cluster := zones.Zone{Name: "Cluster.Local.", Layout: zones.Kubernetes, Empty: zones.Nonexist, EndpointNames: zones.ByPod,
+		TTL: 90 * time.Second, TTLNXDomain: time.Hour}
+	file := func(s *settings, dir string) {
+		s.source = sourceFlags{kubeconfig: dir + "/clusters/a", context: "test", namespaces: []string{"shop", "123"}}
+		s.dns = dnsserver.Config{
+			Listen: []string{":53", "127.0.0.1:5300"},
+			Upstream: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:5353"),
+				netip.MustParseAddrPort("[2001:db8::1]:53"), netip.MustParseAddrPort("[2001:db8::2]:54")},
+			Transfer: prefixes("192.0.2.0/24"),
+			TCP:      dnsserver.TCPConfig{Idle: 1500 * time.Millisecond, Write: 250 * time.Millisecond, PerSource: 2, Total: 3},
+		}
+		s.http, s.httpDetails = "", true
+		s.zones = zones.Config{
+			Zones:       []zones.Zone{zones.DefaultZone("a.local"), cluster},
+			Reverse:     prefixes("10.0.0.0/8", "fd00::/8", "192.0.2.1/32"),
+			Nameservers: []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("2001:db8::53")},
+		}
+	}
+
+	for _, c := range []struct {
+		what, file string
+		flags      []string
+		want       func(s *settings, dir string)
+	}{
+		{"nothing but the head", "", nil, func(*settings, string) {}},
+		{"keys without value", "source:\nlisten:\nhttp:\nzones:\ntcp: {idle: ~}\n", nil, func(*settings, string) {}},
+		{"everything", full, nil, file},
+		{"manifests are relative to the file", "source: {manifests: here}", nil, func(s *settings, dir string) { s.source.manifests = dir + "/here" }},
+		{"unless absolute", "source: {manifests: /here}", nil, func(s *settings, _ string) { s.source.manifests = "/here" }},
+		{"or standard input", "source: {manifests: \"-\"}", nil, func(s *settings, _ string) { s.source.manifests = "-" }},
+		{"shared mappings", "zones:\n- {name: a.local, defaults: &d {ttl: 7}}\n- {name: b.local, defaults: *d}", nil, func(s *settings, _ string) {
+			s.zones.Zones = []zones.Zone{zones.DefaultZone("a.local"), zones.DefaultZone("b.local")}
+			s.zones.Zones[0].TTL, s.zones.Zones[1].TTL = 7*time.Second, 7*time.Second
+		}},
+
+		{"every flag", full, []string{"--kubeconfig", "k", "--context", "c", "--namespace", "n", "--listen", "127.0.0.1:1", "--http", "127.0.0.1:2", "--zone", "z.local",
+			"--reverse", "10.0.0.0/9", "--nameserver", "192.0.2.9", "--upstream", "192.0.2.8", "--upstream", "[::1]:5", "--transfer-allow", "192.0.2.7"},
+			func(s *settings, dir string) {
+				file(s, dir)
+				s.source = sourceFlags{kubeconfig: "k", context: "c", namespaces: []string{"n"}}
+				s.dns.Listen, s.http = []string{"127.0.0.1:1"}, "127.0.0.1:2"
+				s.zones = zones.Config{
+					Zones:       []zones.Zone{zones.DefaultZone("z.local")},
+					Reverse:     prefixes("10.0.0.0/9"),
+					Nameservers: []netip.Addr{netip.MustParseAddr("192.0.2.9")},
+				}
+				s.dns.Upstream = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.8:53"), netip.MustParseAddrPort("[::1]:5")}
+				s.dns.Transfer = prefixes("192.0.2.7/32")
+			}},
+		{"a flag with the default", full, []string{"--listen", ":5300", "--http", "127.0.0.1:9153"}, func(s *settings, dir string) {
+			file(s, dir)
+			s.dns.Listen, s.http = []string{":5300"}, "127.0.0.1:9153"
+		}},
+		{"an empty flag", "", []string{"--http="}, func(s *settings, _ string) { s.http = "" }},
+		{"zones of the file and others", full, []string{"--zone", "cluster.local", "--zone", "b.local"}, func(s *settings, dir string) {
+			file(s, dir)
+			s.zones.Zones = []zones.Zone{cluster, zones.DefaultZone("b.local")}
+		}},
+		{"manifests instead of the file's cluster", full, []string{"--manifests", "here"}, func(s *settings, dir string) {
+			file(s, dir)
+			s.source = sourceFlags{manifests: "here"}
+		}},
+		{"a cluster instead of the file's manifests", "source: {manifests: here}", []string{"--context", "c"}, func(s *settings, _ string) { s.source.context = "c" }},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			path := write(t, c.file)
+			got, err := given(append(c.flags, "--config", path)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := defaults()
+			c.want(want, filepath.Dir(path))
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("it is %+v\nexpected %+v", got, want)
+			}
+		})
+	}
+	if got, err := given(); err != nil || !reflect.DeepEqual(got, defaults()) {
+		t.Errorf("without a file it is %+v, %v\nexpected %+v", got, err, defaults())
+	}
+}
+
+// TestWhoIsWrong: a file is a fault, a flag a usage error, and a bad file is one
+// even where a flag would beat it.
+func TestWhoIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		file  string
+		flags []string
+		usage bool
+		says  string
+	}{
+		{"listen: [here]", nil, false, `line 3: listen[0]: "here" is not`},
+		{"listen: [here]", []string{"--listen", ":53"}, false, `line 3: listen[0]: "here" is not`},
+		{"", []string{"--listen", ":53", "--listen", "here"}, true, `--listen: "here" is not ADDR:PORT`},
+		{"zones: [{name: a.local}]", []string{"--zone", "a.local", "--zone", "A.local."}, true, "--zone: zone "},
+		{"", []string{"--upstream", "dns"}, true, `--upstream: "dns" is no server`},
+		{"", []string{"--namespace", "Shop"}, true, `--namespace: "Shop" is no namespace`},
+		{"source: {manifests: here}", []string{"--namespace", "shop"}, true, "--manifests: not together with"},
+		{"", []string{"--manifests", "m", "--kubeconfig", "k"}, true, "--manifests: not together with"},
+	} {
+		_, err := given(append(c.flags, "--config", write(t, c.file))...)
+		if err == nil || !strings.Contains(err.Error(), c.says) || errors.As(err, new(usageError)) != c.usage {
+			t.Errorf("%q %q: %v\nexpected: …%s…, in the arguments: %t", c.file, c.flags, err, c.says, c.usage)
+		}
+	}
+	missing := filepath.Join(t.TempDir(), "epdns.yaml")
+	if _, err := given("--config", missing); err == nil || err.Error() != "config "+missing+": no such file or directory" {
+		t.Errorf("of a missing file it says: %v", err)
+	}
+}
+
+// TestReference: the reference has every key, says something of each, and changes
+// nothing.
+func TestReference(t *testing.T) {
+	c, err := parseConfig([]byte(reference))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.source.namespaces = nil // for an empty list
+	if want := defaults(); !reflect.DeepEqual(s, want) {
+		t.Errorf("it says %+v\nthe defaults are %+v", s, want)
+	}
+	var keys []string
+	for _, k := range referenceKeys(t) {
+		keys = append(keys, k.key)
+		if !regexp.MustCompile(`^[A-Z].*\.$`).MatchString(k.means) {
+			t.Errorf("of %s it says %q, which is no sentence", k.key, k.means)
+		}
+	}
+	if want := keysOf(reflect.TypeFor[config](), ""); !slices.Equal(keys, want) {
+		t.Errorf("it has the keys %q\nthere are %q", keys, want)
+	}
+}
+
+// keysOf are the keys that the fields of a type stand for.
+func keysOf(t reflect.Type, prefix string) (out []string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		key := prefix + f.Tag.Get("yaml")
+		out = append(out, key)
+		switch of := f.Type; {
+		case of.Kind() == reflect.Struct:
+			out = append(out, keysOf(of, key+".")...)
+		case of.Kind() == reflect.Slice && of.Elem().Kind() == reflect.Struct:
+			out = append(out, keysOf(of.Elem(), key+"[].")...)
+		}
+	}
+	return out
+}
+
+// referenceKey is a key of the reference and what stands beside it.
+type referenceKey struct{ key, value, means string }
+
+func referenceKeys(t *testing.T) []referenceKey {
+	t.Helper()
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(reference), &doc); err != nil {
+		t.Fatal(err)
+	}
+	return keysBelow(doc.Content[0], "")
+}
+
+func keysBelow(n *yaml.Node, prefix string) (out []referenceKey) {
+	for i := 0; i < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		comment := k.HeadComment
+		if comment == "" {
+			comment = n.HeadComment // where the first key of a list's item has it
+		}
+		r := referenceKey{key: prefix + k.Value, means: strings.ReplaceAll(strings.TrimPrefix(comment, "# "), "\n# ", " ")}
+		below := []referenceKey(nil)
+		switch {
+		case v.Kind == yaml.MappingNode:
+			below = keysBelow(v, r.key+".")
+		case v.Kind == yaml.SequenceNode && len(v.Content) > 0 && v.Content[0].Kind == yaml.MappingNode:
+			below = keysBelow(v.Content[0], r.key+"[].")
+		default:
+			r.value = strings.TrimSpace(strings.SplitN(strings.Split(reference, "\n")[k.Line-1], ":", 2)[1])
+		}
+		out = append(append(out, r), below...)
+	}
+	return out
+}
+
+// TestConfigurationPage: docs/configuration.md has a row for each key, made of the
+// reference and the flags, and names every flag.
+func TestConfigurationPage(t *testing.T) {
+	const path = "../../docs/configuration.md"
+	const tableHead = "| key | flag | default | meaning |\n|---|---|---|---|\n"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := func(s string) string {
+		if s == "" {
+			return ""
+		}
+		return "`" + s + "`"
+	}
+	cmd := newServe()
+	var want strings.Builder
+	used := map[string]bool{}
+	for _, r := range referenceKeys(t) {
+		flag := ""
+		for _, f := range flagKeys {
+			if r.key == f.key {
+				flag = "--" + f.flag
+				used[f.flag] = true
+				if cmd.Flags().Lookup(f.flag) == nil {
+					t.Errorf("there is no flag %s", flag)
+				}
+			}
+		}
+		fmt.Fprintf(&want, "| `%s` | %s | %s | %s |\n", r.key, code(flag), code(r.value), strings.ReplaceAll(r.means, "<", `\<`))
+	}
+	for _, f := range flagKeys {
+		if !used[f.flag] {
+			t.Errorf("flag --%s stands for the key %s, which there is not", f.flag, f.key)
+		}
+	}
+	if !strings.HasSuffix(string(page), tableHead+want.String()) {
+		t.Errorf("the table at the end of %s has to be:\n%s%s", path, tableHead, &want)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^ +--([-a-z]+)`).FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1) {
+		if !regexp.MustCompile("--" + m[1] + "[^-a-z]").Match(page) {
+			t.Errorf("%s does not mention --%s", path, m[1])
+		}
+	}
+}

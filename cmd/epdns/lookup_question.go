@@ -1,0 +1,181 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/miekg/dns"
+
+	"epdns/dnsserver"
+)
+
+// dnsMessage is the media type of a message (RFC 8484 section 6).
+const dnsMessage = "application/dns-message"
+
+// lookupQuestion is a question and who asks it. Each set method takes what people
+// write, and says what is wrong with it.
+type lookupQuestion struct {
+	name  string // absolute
+	qtype uint16
+	from  netip.Addr
+}
+
+// setName takes a name or an address, of which the PTR records are meant.
+func (q *lookupQuestion) setName(text string) (err error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		q.qtype = dns.TypePTR
+		q.name, err = dns.ReverseAddr(a.Unmap().WithZone("").String())
+		return err
+	}
+	for _, c := range text {
+		if c <= ' ' || c > '~' {
+			return fmt.Errorf("%q is no domain name: character %q", text, c)
+		}
+	}
+	q.name = dns.Fqdn(text)
+	var wire [255]byte // RFC 1035 section 2.3.4
+	if _, err := dns.PackDomainName(q.name, wire[:], 0, nil, false); err != nil || text == "" {
+		return fmt.Errorf("%q is no domain name", text)
+	}
+	return nil
+}
+
+// setType takes the name of a type, TYPE and its number, or nothing, which is A.
+// It comes after setName.
+func (q *lookupQuestion) setType(text string) error {
+	ofAddress := q.qtype == dns.TypePTR
+	if text == "" {
+		if !ofAddress {
+			q.qtype = dns.TypeA
+		}
+		return nil
+	}
+	upper := strings.ToUpper(text)
+	t, ok := dns.StringToType[upper]
+	if number, has := strings.CutPrefix(upper, "TYPE"); !ok && has { // RFC 3597 section 5
+		n, err := strconv.ParseUint(number, 10, 16)
+		t, ok = uint16(n), err == nil
+	}
+	switch {
+	case !ok:
+		return fmt.Errorf("%q is not known", text)
+	case t == dns.TypeAXFR || t == dns.TypeIXFR:
+		return fmt.Errorf("%s is a transfer of a zone, not a lookup: dig does it", upper)
+	case t == dns.TypeNone || t == dns.TypeOPT || t == dns.TypeTSIG:
+		return fmt.Errorf("%s is nothing to ask for", upper) // RFC 6895 section 3.1
+	case ofAddress && t != dns.TypePTR:
+		return fmt.Errorf("%s: of an address there are PTR records only", upper)
+	}
+	q.qtype = t
+	return nil
+}
+
+// setFrom takes an address, or nothing, which is this machine's own.
+func (q *lookupQuestion) setFrom(text string) error {
+	if text == "" {
+		q.from = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		return nil
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		return fmt.Errorf("%q is no IP address", text)
+	}
+	q.from = a.Unmap()
+	return nil
+}
+
+// values is the question as readQuestion has it.
+func (q *lookupQuestion) values() url.Values {
+	return url.Values{"name": {q.name}, "type": {dns.Type(q.qtype).String()}, "from": {q.from.String()}}
+}
+
+// readQuestion reads a question from the query of a URL.
+func readQuestion(u *url.URL) (q lookupQuestion, err error) {
+	p, err := parameters(u, "name", "type", "from")
+	if err != nil {
+		return q, err
+	}
+	if p["name"] == "" {
+		return q, errors.New(`parameter "name" is missing`)
+	}
+	for _, set := range []struct {
+		name string
+		to   func(string) error
+	}{{"name", q.setName}, {"type", q.setType}, {"from", q.setFrom}} {
+		if err := set.to(p[set.name]); err != nil {
+			return q, fmt.Errorf("parameter %q: %w", set.name, err)
+		}
+	}
+	return q, nil
+}
+
+// answer is the reply of an authority, made as for packets.
+func (q *lookupQuestion) answer(a dnsserver.Authority) ([]byte, error) {
+	m := new(dns.Msg).SetQuestion(q.name, q.qtype)
+	m.Id = 0 // nothing tells replies apart that need not be (RFC 8484 section 4.1)
+	m.SetEdns0(dns.DefaultMsgSize, false)
+	query, err := m.Pack()
+	if err != nil {
+		return nil, fmt.Errorf("ask for %s: %w", q.name, err)
+	}
+	via := dnsserver.Via{Transport: dnsserver.TCP}
+	return dnsserver.NewResponder(a).Respond(nil, query, netip.AddrPortFrom(q.from, 0), via), nil
+}
+
+// unpackReply reads a reply, which must be one.
+func unpackReply(wire []byte) (*dns.Msg, error) {
+	m := new(dns.Msg)
+	if err := m.Unpack(wire); err != nil {
+		return nil, fmt.Errorf("the reply cannot be read: %w", err)
+	}
+	if !m.Response || len(m.Question) != 1 {
+		return nil, errors.New("what came is no reply")
+	}
+	return m, nil
+}
+
+// extendedErrors are those of a reply (RFC 8914).
+func extendedErrors(m *dns.Msg) (out []*dns.EDNS0_EDE) {
+	opt := m.IsEdns0()
+	if opt == nil {
+		return nil
+	}
+	for _, o := range opt.Option {
+		if e, ok := o.(*dns.EDNS0_EDE); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// notReady says that a server has not read all that exists yet.
+func notReady(m *dns.Msg) bool {
+	for _, e := range extendedErrors(m) {
+		if e.InfoCode == dns.ExtendedErrorCodeNotReady {
+			return m.Rcode == dns.RcodeServerFailure
+		}
+	}
+	return false
+}
+
+func statusText(m *dns.Msg) string {
+	if s, ok := dns.RcodeToString[m.Rcode]; ok {
+		return s
+	}
+	return "RCODE" + strconv.Itoa(m.Rcode)
+}
+
+func extendedErrorText(e *dns.EDNS0_EDE) string {
+	s, ok := dns.ExtendedErrorCodeToString[e.InfoCode]
+	if !ok {
+		s = "unknown"
+	}
+	if e.ExtraText != "" {
+		s += ": " + e.ExtraText
+	}
+	return s
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// askFlags say whom a command asks: a running server, or what exists itself.
+type askFlags struct {
+	source sourceFlags
+	server string
+}
+
+func (f *askFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.server, "server", "", "ask a running epdns by the URL of its HTTP address, such as http://127.0.0.1:9153")
+	f.source.register(cmd)
+}
+
+// remote is the server to ask, or nil where there is none. With a server, flags
+// that say what to read and how, others among them, have no meaning.
+func (f *askFlags) remote(cmd *cobra.Command, others ...string) (*remote, error) {
+	if !cmd.Flags().Changed("server") {
+		return nil, nil
+	}
+	for _, flag := range append([]string{"manifests", "kubeconfig", "context", "namespace"}, others...) {
+		if cmd.Flags().Changed(flag) {
+			return nil, usagef("--server cannot be given together with --%s", flag)
+		}
+	}
+	r, err := newRemote(f.server)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--server %w", err)}
+	}
+	return r, nil
+}
+
+// remote is a running epdns.
+type remote struct {
+	base   *url.URL
+	client *http.Client
+}
+
+func newRemote(text string) (*remote, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("%q is no URL such as http://127.0.0.1:9153", text)
+	}
+	return &remote{u, &http.Client{Transport: &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   5 * time.Second,
+		ResponseHeaderTimeout: 10 * time.Second,
+	}}}, nil
+}
+
+func (r *remote) String() string { return r.base.Redacted() }
+
+// lostError is an error of the network: trying again may help.
+type lostError struct{ error }
+
+func (e lostError) Unwrap() error { return e.error }
+
+// get asks for a page of this media type. Whatever else comes is an error.
+func (r *remote) get(ctx context.Context, path string, query url.Values, mediaType string) (io.ReadCloser, error) {
+	u := r.base.JoinPath(path)
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", mediaType)
+	resp, err := r.client.Do(req)
+	if err != nil {
+		if e := (*url.Error)(nil); errors.As(err, &e) {
+			err = e.Err // without the whole URL
+		}
+		return nil, lostError{fmt.Errorf("ask %v: %w", r, err)}
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
+		err := fmt.Errorf("ask %v for %s: %s: %s", r, path, resp.Status, strings.TrimSpace(string(b)))
+		if resp.StatusCode >= 500 {
+			return nil, lostError{err}
+		}
+		return nil, err
+	}
+	if got, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); got != mediaType {
+		resp.Body.Close()
+		return nil, fmt.Errorf("ask %v for %s: the reply is %q, not %s: is this an epdns?", r, path, got, mediaType)
+	}
+	return resp.Body, nil
+}
