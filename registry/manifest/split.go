@@ -75,7 +75,7 @@ func splitYAML(data []byte) (docs []document) {
 				end()
 				begin(n)
 			}
-		} else if rest, marker = cutMarker(l, "..."); marker {
+		} else if _, last := cutMarker(l, "..."); last {
 			end()
 			begin(n + 1)
 			continue
