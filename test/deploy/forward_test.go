@@ -104,9 +104,9 @@ var forwarders = []forwarder{
 
 // servePods runs epdns where Service epdns would be, with authority over the Pods' addresses
 // as the comment in deploy/base/deployment.yaml has it.
-func servePods(t *testing.T) {
+func servePods(t *testing.T, args ...string) {
 	t.Helper()
-	serve(t, "--listen="+epdnsIP+":53", "--reverse=10.244.0.0/16")
+	serve(t, append([]string{"--listen=" + epdnsIP + ":53", "--reverse=10.244.0.0/16"}, args...)...)
 }
 
 // Through the shipped Corefiles, everything is answered as by epdns itself, and no TTL grows.

@@ -45,10 +45,11 @@ const uncached = `
 `
 
 // As a Pod with the shipped dnsConfig, programs find exactly the ready addresses, by full and
-// by short names, whichever C library they have.
+// by short names, whichever C library they have; and so they do with epdns alone.
 func TestPod(t *testing.T) {
 	deployed(t)
-	servePods(t)
+	// With an upstream, epdns can be a Pod's only nameserver, too.
+	servePods(t, "--upstream="+clusterDNS)
 	forward(t, snippet(t, "coredns.Corefile", clusterDNS)+rest, clusterDNS)
 	forward(t, snippet(t, "nodelocaldns.Corefile", "")+uncached, nodeLocal)
 	musl := filepath.Join(t.TempDir(), "lookup")
@@ -78,7 +79,7 @@ func TestPod(t *testing.T) {
 	}
 
 	web := []string{"10.244.1.11", "10.244.2.12"}
-	for _, server := range []string{clusterDNS, nodeLocal} {
+	for _, server := range []string{clusterDNS, nodeLocal, epdnsIP} {
 		if err := os.WriteFile(resolvConf, []byte("nameserver "+server+"\n"+lines+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
