@@ -136,6 +136,8 @@ func (c *Cluster) argv(name Component) []string {
 		args = []string{
 			"--kubeconfig=" + admin,
 			"--manage-all-nodes=true",
+			// Without heartbeats all Pods of a Node are not ready after 50 s.
+			"--node-lease-duration-seconds=40",
 			"--server-address=" + c.ports.addr(Kwok),
 			"--tls-cert-file=" + in(certFile),
 			"--tls-private-key-file=" + in(keyFile),

@@ -9,20 +9,15 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -32,35 +27,36 @@ import (
 	"time"
 
 	"epdns/test/cluster"
+	"epdns/test/run"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := measure(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "measure: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string) (err error) {
+func measure(ctx context.Context, args []string) (err error) {
 	if len(args) == 0 {
 		return errors.New("say what to measure: propagation or scale")
 	}
 	fs := flag.NewFlagSet(args[0], flag.ExitOnError)
-	var measure func(context.Context, *cluster.Cluster, string) error
+	var what func(context.Context, *cluster.Cluster, string) error
 	switch args[0] {
 	case "propagation":
 		updates := fs.Int("updates", 300, "slice updates")
 		every := fs.Duration("every", 10*time.Millisecond, "time between them")
-		measure = func(ctx context.Context, c *cluster.Cluster, bin string) error {
+		what = func(ctx context.Context, c *cluster.Cluster, bin string) error {
 			return propagation(ctx, c, bin, *updates, *every)
 		}
 	case "scale":
 		services := fs.Int("services", 5000, "Services")
 		endpoints := fs.Int("endpoints", 20, "endpoints of each")
 		settle := fs.Duration("settle", time.Minute, "time from ready to the reading of memory")
-		measure = func(ctx context.Context, c *cluster.Cluster, bin string) error {
+		what = func(ctx context.Context, c *cluster.Cluster, bin string) error {
 			return scale(ctx, c, bin, *services, *endpoints, *settle)
 		}
 	default:
@@ -75,7 +71,11 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	bin, err := buildEpdns(ctx, dir)
+	root, err := run.Repository(ctx)
+	if err != nil {
+		return err
+	}
+	bin, err := run.Build(ctx, root, dir)
 	if err != nil {
 		return err
 	}
@@ -84,103 +84,12 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
-	return measure(ctx, c, bin)
-}
-
-// buildEpdns builds the program as it is released.
-func buildEpdns(ctx context.Context, dir string) (string, error) {
-	root, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
-	if err != nil {
-		return "", fmt.Errorf("find the repository: %w", err)
-	}
-	bin := filepath.Join(dir, "epdns")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "./cmd/epdns")
-	cmd.Dir = strings.TrimSpace(string(root))
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build epdns: %w: %s", err, out)
-	}
-	return bin, nil
-}
-
-// server is a running epdns.
-type server struct {
-	cmd     *exec.Cmd
-	started time.Time
-	dns     string
-	http    string
-}
-
-// serve starts epdns and returns once its sockets are bound.
-func serve(ctx context.Context, bin string, c *cluster.Cluster) (*server, error) {
-	cmd := exec.CommandContext(ctx, bin, "serve", "--kubeconfig", c.Kubeconfig,
-		"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json")
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
-	s := &server{cmd: cmd, started: time.Now()}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	lines := bufio.NewScanner(stderr)
-	for (s.dns == "" || s.http == "") && lines.Scan() {
-		var line struct {
-			Msg  string   `json:"msg"`
-			DNS  []string `json:"dns"`
-			HTTP string   `json:"http"`
-		}
-		if json.Unmarshal(lines.Bytes(), &line) != nil || line.Msg != "listening" {
-			continue
-		}
-		if line.HTTP != "" {
-			s.http = line.HTTP
-		}
-		if len(line.DNS) > 0 {
-			s.dns = line.DNS[0]
-		}
-	}
-	if s.dns == "" {
-		return nil, errors.Join(errors.New("epdns ended before it listened"), cmd.Wait())
-	}
-	go func() {
-		for lines.Scan() {
-			fmt.Fprintln(os.Stderr, lines.Text())
-		}
-	}()
-	return s, nil
-}
-
-func (s *server) stop() error {
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	return s.cmd.Wait()
-}
-
-// ready waits until epdns serves and says how long that took from its start.
-func (s *server) ready(ctx context.Context) (time.Duration, error) {
-	for {
-		resp, err := http.Get("http://" + s.http + "/readyz")
-		if err == nil {
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return time.Since(s.started), nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
+	return what(ctx, c, bin)
 }
 
 // memory is a field of /proc/PID/status in MiB, such as VmRSS.
-func (s *server) memory(field string) (float64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+func memory(pid int, field string) (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
@@ -193,7 +102,7 @@ func (s *server) memory(field string) (float64, error) {
 			return kb / 1024, nil
 		}
 	}
-	return 0, fmt.Errorf("no %s in /proc/%d/status", field, s.cmd.Process.Pid)
+	return 0, fmt.Errorf("no %s in /proc/%d/status", field, pid)
 }
 
 type object = map[string]any
@@ -247,15 +156,15 @@ func propagation(ctx context.Context, c *cluster.Cluster, bin string, updates in
 	if err := c.Request(ctx, http.MethodPost, fmt.Sprintf(slicesPath, namespace), slice(namespace, "web", addresses), nil); err != nil {
 		return err
 	}
-	s, err := serve(ctx, bin, c)
+	s, err := run.Serve(bin, c.Kubeconfig)
 	if err != nil {
 		return err
 	}
-	defer s.stop()
-	if _, err := s.ready(ctx); err != nil {
+	defer s.Stop()
+	if _, err := s.Ready(ctx); err != nil {
 		return err
 	}
-	conn, err := net.Dial("udp", s.dns)
+	conn, err := net.Dial("udp", s.DNS)
 	if err != nil {
 		return err
 	}
@@ -378,16 +287,16 @@ func scale(ctx context.Context, c *cluster.Cluster, bin string, services, endpoi
 	}
 	fmt.Fprintf(os.Stderr, "loaded %d Services in %v\n", services, time.Since(began).Round(time.Second))
 
-	s, err := serve(ctx, bin, c)
+	s, err := run.Serve(bin, c.Kubeconfig)
 	if err != nil {
 		return err
 	}
-	defer s.stop()
-	ready, err := s.ready(ctx)
+	defer s.Stop()
+	ready, err := s.Ready(ctx)
 	if err != nil {
 		return err
 	}
-	at, err := s.memory("VmRSS")
+	at, err := memory(s.PID(), "VmRSS")
 	if err != nil {
 		return err
 	}
@@ -396,11 +305,11 @@ func scale(ctx context.Context, c *cluster.Cluster, bin string, services, endpoi
 		return ctx.Err()
 	case <-time.After(settle):
 	}
-	later, err := s.memory("VmRSS")
+	later, err := memory(s.PID(), "VmRSS")
 	if err != nil {
 		return err
 	}
-	peak, err := s.memory("VmHWM")
+	peak, err := memory(s.PID(), "VmHWM")
 	if err != nil {
 		return err
 	}
