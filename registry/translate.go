@@ -82,7 +82,7 @@ func translateEndpoint(in *discoveryv1.Endpoint, family discoveryv1.AddressType)
 		Serving:     value(in.Conditions.Serving, true),
 		Terminating: value(in.Conditions.Terminating, false),
 	}
-	if h := strings.ToLower(value(in.Hostname, "")); len(validation.IsDNS1123Label(h)) == 0 {
+	if h := strings.ToLower(value(in.Hostname, "")); h != "" && len(validation.IsDNS1123Label(h)) == 0 {
 		out.Hostname = h
 	}
 	if r := in.TargetRef; r != nil && r.Kind == "Pod" {

@@ -302,9 +302,11 @@ func (c *compiler) collect(svc *registry.Service) {
 	})
 }
 
-// fits says whether a label can stand before the Service's name.
+// fits says whether a label can stand before the Service's name. With an underscore
+// in front it would be a protocol.
 func (s *service) fits(label string) bool {
-	return len(label) <= maxLabel && len(s.suffix)+1+len(label) <= maxName && !strings.Contains(label, ".")
+	return len(label) <= maxLabel && len(s.suffix)+1+len(label) <= maxName &&
+		!strings.Contains(label, ".") && !strings.HasPrefix(label, "_")
 }
 
 // fitsPort says whether a port's name, with its underscore, and its protocol can.
