@@ -4,7 +4,7 @@
 # make check    the developers' loop: format, vet, lint, quick tests
 # make cluster  a real control plane for you, until Ctrl-C
 # make measure  propagation and scale on a real control plane
-# make fuzz     each fuzz target for FUZZTIME (default 10s)
+# make fuzz     each fuzz target for FUZZTIME (default 10s), and ten million damaged packets
 
 GO       ?= go
 FUZZTIME ?= 10s
@@ -54,6 +54,7 @@ measure:
 	cd test && $(GO) run ./cmd/measure scale
 
 fuzz:
+	$(GO) test ./dnsserver -run TestHammer -hammer 10000000
 	$(GO) test ./dnsserver -run '^$$' -fuzz FuzzRespond -fuzztime $(FUZZTIME)
 	$(GO) test ./zones -run '^$$' -fuzz FuzzDashed -fuzztime $(FUZZTIME)
 	$(GO) test ./zones -run '^$$' -fuzz FuzzReverse -fuzztime $(FUZZTIME)
