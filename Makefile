@@ -1,7 +1,7 @@
 # make run      serve the embedded sample cluster and show what to ask it (needs Go only)
 # make test     every test that needs no cluster; installs what it needs
 # make e2e      the tests on a real control plane, which the first time takes minutes to build
-# make check    the developers' loop: format, vet, lint, quick tests
+# make check    the developers' loop: format, vet, lint, tests without the race detector
 # make cluster  a real control plane for you, until Ctrl-C
 # make measure  propagation and scale on a real control plane
 # make fuzz     each fuzz target for FUZZTIME (default 10s), and ten million damaged packets
@@ -10,10 +10,12 @@ GO       ?= go
 FUZZTIME ?= 10s
 BUILD    := build
 
-.PHONY: run build test e2e check lint tools cluster measure fuzz clean
+.PHONY: run build test e2e check lint tools tools-e2e cluster measure fuzz clean
 
+# Not by "go run", which makes an error of Ctrl-C.
 run:
-	$(GO) run ./cmd/epdns demo
+	@$(GO) build -o $(BUILD)/epdns ./cmd/epdns
+	@exec $(BUILD)/epdns demo
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BUILD)/epdns ./cmd/epdns
@@ -24,7 +26,7 @@ test: tools
 
 # The tests of the control plane itself, then those of epdns on it. A run in which
 # none of the latter passed has failed, whatever it says.
-e2e: tools
+e2e: tools-e2e
 	cd test && $(GO) run ./cmd/cluster build >/dev/null
 	cd test && $(GO) vet ./... && $(GO) test -count=1 ./...
 	cd test && $(GO) build -o ../$(BUILD)/cluster ./cmd/cluster
@@ -41,10 +43,14 @@ lint:
 	@unformatted=$$(gofmt -l cmd dnsserver registry zones test *.go); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	$(GO) tool -modfile=test/tools/lint/go.mod staticcheck ./...
+	cd test && $(GO) tool -modfile=tools/lint/go.mod staticcheck ./...
 
 # What the tests need beyond Go: a C compiler for the race detector, dig and nslookup.
 tools:
 	@.ci/tools
+
+tools-e2e:
+	@.ci/tools e2e
 
 cluster:
 	cd test && $(GO) run ./cmd/cluster up

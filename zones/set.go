@@ -310,7 +310,11 @@ func (s *Set) nameserverService(zoneAt int) *service {
 // nameserver answers ns.dns.<zone>, unless a Service has that name.
 func (a *Answer) nameserver(typ uint16) {
 	for _, addr := range a.nameservers() {
-		if typ == TypeANY || addr.Is4() && typ == TypeA || addr.Is6() && typ == TypeAAAA {
+		switch {
+		case typ == TypeANY:
+			a.single = singleANY
+			return
+		case addr.Is4() && typ == TypeA, addr.Is6() && typ == TypeAAAA:
 			a.single = singleNameserver
 			a.singleType = typ
 			return
@@ -340,12 +344,12 @@ func (a *Answer) alias(cname []byte, typ uint16) {
 			return
 		}
 	}
+	if a.hops == maxChain {
+		return
+	}
 	a.chain[a.hops] = cname
 	a.hops++
 	if typ == TypeCNAME || typ == TypeANY {
-		return
-	}
-	if a.hops == maxChain {
 		return
 	}
 	a.service, a.negative = nil, 0

@@ -47,7 +47,7 @@ var tour = []struct{ name, typ, show, what string }{
 	{"10-244-1-21.web.shop.registry.local", "A", "+answer", "one pod of a Deployment, by its address"},
 	{"jobs.shop.registry.local", "A", "+answer", "one pod is ready; one that is not and one that terminates are left out"},
 	{"pg.shop.registry.local", "A", "+answer", "an ExternalName Service: an alias, followed inside the zone"},
-	{"nope.shop.registry.local", "A", "+comments", "no such Service: NXDOMAIN, to be kept for five seconds"},
+	{"nope.shop.registry.local", "A", "+comments +authority", "no such Service: NXDOMAIN, to be kept for five seconds"},
 }
 
 func demo(ctx context.Context, listen string, stdout, stderr io.Writer) error {
@@ -77,12 +77,8 @@ func demo(ctx context.Context, listen string, stdout, stderr io.Writer) error {
 
 // show prints the tour: lines for dig, or the answers where there is no dig.
 func show(ctx context.Context, p *pipeline, listen string, addr netip.AddrPort, w io.Writer) error {
-	for !p.synced.Load() {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Millisecond):
-		}
+	if !awaitSync(ctx, p) {
+		return nil
 	}
 	host := addr.Addr()
 	switch given, _, _ := net.SplitHostPort(listen); {

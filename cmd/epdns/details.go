@@ -157,7 +157,7 @@ func streamChanges(ctx context.Context, store *registry.Store, of target, send f
 		case <-ctx.Done():
 			return
 		case <-beat.C:
-			if !send([]byte(": nothing new\n\n")) {
+			if !send([]byte(": alive\n\n")) {
 				return
 			}
 			continue

@@ -226,7 +226,7 @@ func TestWatchStream(t *testing.T) {
 			t.Fatalf("the stream ended: %v", lines.Err())
 		}
 		expect(": epdns", 0)
-		expect(": nothing new", heartbeat)
+		expect(": alive", heartbeat)
 
 		source := manifest.New(manifest.Sample(), "sample", quiet)
 		wg.Go(func() { source.Run(ctx, store) })
@@ -238,7 +238,7 @@ func TestWatchStream(t *testing.T) {
 		expect("event: services", heartbeat)
 		expect(fmt.Sprintf("data: %d", store.Stats().Services), heartbeat)
 		for i := range 20 { // five minutes
-			expect(": nothing new", time.Duration(i+2)*heartbeat)
+			expect(": alive", time.Duration(i+2)*heartbeat)
 		}
 		stop()
 		if lines.Scan() && lines.Text() != "" || lines.Scan() {

@@ -85,7 +85,7 @@ func (f *lookupFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case cmd.Context().Err() != nil:
-		return nil
+		return errors.New("interrupted before there was an answer")
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%w within %v (--timeout)", err, f.timeout)
 	case err != nil:
@@ -184,14 +184,10 @@ func (f *lookupFlags) lookup(ctx context.Context, q lookupQuestion, stderr io.Wr
 // awaitSync waits until a pipeline has published all that exists. It returns false
 // when ctx ends before.
 func awaitSync(ctx context.Context, p *pipeline) bool {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !p.synced.Load() {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-tick.C:
-		}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-p.served:
+		return true
 	}
-	return true
 }

@@ -33,8 +33,13 @@ func newMetrics(p *pipeline, dns *dnsserver.Server) *prometheus.Registry {
 	return r
 }
 
+// descs are all that desc has made.
+var descs []*prometheus.Desc
+
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("epdns_"+name, help, labels, nil)
+	d := prometheus.NewDesc("epdns_"+name, help, labels, nil)
+	descs = append(descs, d)
+	return d
 }
 
 var (

@@ -1,33 +1,76 @@
 package main
 
 import (
-	"io"
-	"log/slog"
+	"context"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"epdns/dnsserver"
+	"epdns/registry/kube"
 	"epdns/registry/manifest"
 	"epdns/zones"
 )
 
-// Names, units and help texts follow the conventions of Prometheus.
+// watched is a source that has the metrics of a cluster, too.
+type watched struct{ *manifest.Source }
+
+func (watched) Status() []kube.FeedStatus {
+	return []kube.FeedStatus{{Kind: "Service", LastEvent: time.Unix(1, 0), Lists: 2}}
+}
+
+// Names, units and help texts of all metrics follow the conventions of Prometheus.
 func TestMetricNames(t *testing.T) {
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	p, err := newPipeline(manifest.New(manifest.Sample(), "sample", log), zones.Config{Zones: []zones.Zone{zones.DefaultZone("registry.local")}}, log)
+	source := watched{manifest.New(manifest.Sample(), "sample", quiet)}
+	p, err := newPipeline(source, zones.Config{Zones: []zones.Zone{zones.DefaultZone("registry.local")}}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := dnsserver.Listen(dnsserver.Config{Listen: []string{"127.0.0.1:0"}}, p.zones, log)
+	server, err := dnsserver.Listen(dnsserver.Config{Listen: []string{"127.0.0.1:0"}}, p.zones, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	problems, err := testutil.GatherAndLint(newMetrics(p, server))
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		server.Serve(ctx)
+	}()
+	defer func() { stop(); <-served }()
+	for _, network := range []string{"udp", "tcp"} { // so that there is something to count
+		c := dns.Client{Net: network}
+		if _, _, err := c.Exchange(new(dns.Msg).SetQuestion("registry.local.", dns.TypeSOA), server.Addrs()[0].String()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	registry := newMetrics(p, server)
+	problems, err := testutil.GatherAndLint(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]bool{}
+	for _, f := range families {
+		have[f.GetName()] = true
+		if f.GetHelp() == "" {
+			t.Errorf("%s has no help", f.GetName())
+		}
+	}
+	// Every description is gathered here, so that none escapes the lint.
+	for _, d := range descs {
+		name, _, _ := strings.Cut(strings.TrimPrefix(d.String(), `Desc{fqName: "`), `"`)
+		if !have[name] {
+			t.Errorf("%s was not gathered", name)
+		}
 	}
 }

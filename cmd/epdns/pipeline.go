@@ -24,7 +24,8 @@ type pipeline struct {
 	zones    *zones.Store
 	log      *slog.Logger
 
-	synced    atomic.Bool
+	served    chan struct{} // closed when all that exists is served
+	synced    atomic.Bool   // the same, to look at
 	publishes atomic.Uint64
 	published atomic.Int64 // Unix nanoseconds of the last publish
 }
@@ -34,7 +35,7 @@ func newPipeline(source registry.Source, cfg zones.Config, log *slog.Logger) (*p
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{source: source, registry: registry.NewStore(log), builder: b, zones: &zones.Store{}, log: log}
+	p := &pipeline{source: source, registry: registry.NewStore(log), builder: b, zones: &zones.Store{}, log: log, served: make(chan struct{})}
 	p.follower = p.registry.FollowAll()
 	p.zones.Publish(b.Last()) // not synced: SERVFAIL until it is
 	return p, nil
@@ -66,6 +67,7 @@ func (p *pipeline) publish(ctx context.Context) {
 	}
 	p.build()
 	p.synced.Store(true)
+	close(p.served)
 	s := p.registry.Stats()
 	p.log.Info("serving", "services", s.Services, "endpoints", s.Endpoints, "ready", s.Ready,
 		"serial", p.zones.Load().Serial(), "after", time.Since(started).Round(time.Millisecond).String())

@@ -59,7 +59,7 @@ func (f *sourceFlags) open(ctx context.Context, log *slog.Logger) (registry.Sour
 	go func() { loaded <- source.Load() }()
 	select {
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, fmt.Errorf("%v: not read to its end: %w", source, context.Cause(ctx))
 	case err := <-loaded:
 		if err != nil {
 			return nil, err

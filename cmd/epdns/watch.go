@@ -128,12 +128,14 @@ func watchSource(ctx context.Context, source registry.Source, of target, tell fu
 	return nil
 }
 
-// changePrinter prints rounds, and says when there is no such Service.
+// changePrinter prints rounds, and says when there is no such Service, or at first
+// nobody behind it.
 type changePrinter struct {
 	of     target
 	print  func([]change) error
 	say    func(format string, args ...any)
 	absent bool
+	begun  bool
 }
 
 func (p *changePrinter) tell(r round) error {
@@ -145,7 +147,9 @@ func (p *changePrinter) tell(r round) error {
 	absent := !p.of.all && r.services == 0
 	if absent && !p.absent {
 		p.say("there is no Service %v; waiting for it", p.of)
+	} else if !absent && !p.begun && len(r.changes) == 0 {
+		p.say("nobody is behind %v; waiting", p.of)
 	}
-	p.absent = absent
+	p.absent, p.begun = absent, true
 	return nil
 }

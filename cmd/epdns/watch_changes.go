@@ -20,6 +20,13 @@ type target struct {
 	all bool
 }
 
+func (t target) String() string {
+	if t.all {
+		return "any Service"
+	}
+	return t.Key.String()
+}
+
 // parseService reads NAMESPACE/SERVICE.
 func parseService(text string) (k registry.Key, err error) {
 	var ok bool

@@ -18,7 +18,7 @@ import (
 //	data: 1                                 behind all that is there at the start, and
 //	                                        whenever the number is another
 //
-//	: nothing new                           in silent times
+//	: alive                           in silent times
 
 // heartbeat is how long a stream is silent at most: less than proxies wait, which
 // is a minute for the most part.

@@ -27,8 +27,10 @@ func (l changeLines) print(changes []change) error {
 
 // changeTable prints changes as lines of a table, by these rules:
 //
-//   - Two spaces or more part the columns, and no cell holds one. What is not known
-//     is a dash.
+//   - Two spaces or more part the columns, and no cell holds a space. What is not
+//     known is a dash.
+//   - Names come from whoever may write a slice: what could not stand in one is
+//     shown as an escape, so that it moves no cursor and fakes no line.
 //   - Columns are as wide as the changes at the start need, and at least as wide as
 //     what is to be expected. One that turns out to be too narrow is widened, and
 //     the header comes again above the lines that follow.
@@ -40,11 +42,9 @@ type changeTable struct {
 
 var changeHeader = []string{"TIME", "CHANGE", "SERVICE", "ADDRESS", "CONDITIONS", "ZONE", "NODE", "ENDPOINT", "SLICE", "WAS"}
 
-// changeWidths are the least ones: the longest conditions, an IPv4 address, and a
-// pod of a Deployment with a name of middle length.
-var changeWidths = []int{len("15:04:05.000"), len(changedText), 0, 15, len("not-ready,terminating"), 0, 0, 24, 0, 0}
-
-const changedText = "REMOVED" // the longest of the three
+// changeWidths are the least ones: conditions as most have them, an IPv4 address,
+// and a pod of a Deployment with a name of middle length.
+var changeWidths = []int{len("15:04:05.000"), len("REMOVED"), 0, 15, len("not-ready,terminating"), 0, 0, 24, 0, 0}
 
 func (t *changeTable) print(changes []change) error {
 	var rows [][]string
@@ -95,9 +95,31 @@ func (c *change) row() []string {
 		c.conditions(), cmp.Or(c.Zone, "-"), cmp.Or(c.Node, "-"), cmp.Or(c.Pod, c.Hostname, "-"), cmp.Or(c.Slice, "-"),
 	}
 	if c.Was == nil {
-		return append(row, "")
+		row = append(row, "")
+	} else {
+		row = append(row, c.state.since(c.Was))
 	}
-	return append(row, c.state.since(c.Was))
+	for i := range row {
+		row[i] = cell(row[i])
+	}
+	return row
+}
+
+// cell is a text without spaces and without what a terminal acts on.
+func cell(text string) string {
+	plain := func(r rune) bool { return r > ' ' && r < 0x7f }
+	if !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if plain(r) {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }
 
 // conditions are three booleans in as few words as tell them apart.

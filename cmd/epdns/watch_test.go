@@ -247,7 +247,7 @@ func TestEventReader(t *testing.T) {
 		{"CRLF", "event: services\r\ndata: 2\r\n\r\n", "[services|2]"},
 		{"lines of data", "data: 1\ndata\ndata: 3\n\n", "[|1\n\n3]"},
 		{"a name without data is nothing, and not the next one's", "event: x\n\ndata: 1\n\n", "[|1]"},
-		{"comments and unknown fields", ": nothing new\n\nid: 7\nretry: 1\nfoo: bar\ndata: 1\n: in between\n\n", "[|1]"},
+		{"comments and unknown fields", ": alive\n\nid: 7\nretry: 1\nfoo: bar\ndata: 1\n: in between\n\n", "[|1]"},
 		{"empty data", "data\n\ndata:\n\n", "[|][|]"},
 		{"cut off", "data: 1\n\ndata: 2\n", "[|1]"},
 		{"nothing", "", ""},
@@ -297,4 +297,17 @@ func FuzzEvents(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What somebody wrote into a slice moves no cursor and fakes no line.
+func TestTableIsPlain(t *testing.T) {
+	var out bytes.Buffer
+	c := change{Type: added, Namespace: "shop", Service: "web", Address: netip.MustParseAddr("10.0.0.1"), Pod: "x\x1b[2J y"}
+	c.Zone = "a\n22:00:00.000  REMOVED  kube-system/kube-dns"
+	if err := (&changeTable{w: &out}).print([]change{c}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); strings.Count(got, "\n") != 2 || strings.ContainsRune(got, '\x1b') || !strings.Contains(got, `x\u001b[2J\u0020y`) {
+		t.Errorf("%q", got)
+	}
 }

@@ -29,7 +29,7 @@ type kind struct {
 var (
 	endpointSlices = &kind{"EndpointSlice", "endpointslices", discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, ""}
 	services       = &kind{"Service", "services", corev1.SchemeGroupVersion, &corev1.Service{},
-		"ExternalName is not answered, a Service without slices does not exist and settings on Services are not seen"}
+		"ExternalName is not answered, and a Service without slices does not exist"}
 	nodes = &kind{"Node", "nodes", corev1.SchemeGroupVersion, &corev1.Node{},
 		"an endpoint without a zone of its own has none"}
 )

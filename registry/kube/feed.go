@@ -139,7 +139,7 @@ func (f *feed) switchOff(why string, off func()) {
 	f.status.Off, f.status.Synced = true, true
 	f.mu.Unlock()
 	f.src.log.Warn("no right to list "+f.kind.name+"s: "+f.kind.off+"; asking again every minute",
-		"namespace", f.scope(), "grant", f.grant(), "err", why)
+		"in", f.scope(), "grant", f.grant(), "err", why)
 }
 
 // scope is the feed's scope, for people.
@@ -273,7 +273,7 @@ func (f *feed) listed() {
 		f.src.log.Warn("the streaming list did not end in time; using LIST and WATCH from now on", "server", f.src.server, "deadline", f.src.SyncDeadline)
 	}
 	if wasOff {
-		f.src.log.Info(f.kind.name+"s may be listed now: they are watched", "namespace", f.scope())
+		f.src.log.Info(f.kind.name+"s may be listed now: they are watched", "in", f.scope())
 	}
 }
 

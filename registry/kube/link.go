@@ -38,7 +38,7 @@ func (l *link) down(f *feed, err error) {
 		return
 	}
 	l.told[what] = true
-	l.log.Warn(what+"; what is known stays, trying again", "server", l.server, "kind", f.kind.name, "namespace", f.scope(), "err", text)
+	l.log.Warn(what+"; what is known stays, trying again", "server", l.server, "kind", f.kind.name, "in", f.scope(), "err", text)
 }
 
 // up says that a feed works. What nobody suffers from any more is taken back.

@@ -45,13 +45,14 @@ type Server struct {
 	HTTP    string // and the one of /readyz and the like
 	Started time.Time
 
-	cmd  *exec.Cmd
-	read chan struct{} // closed when its log has ended
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when its log has ended, as it does with the process
 }
 
 // Serve starts epdns on a cluster and returns once its sockets are bound. Stop must be called.
+// What epdns logs beyond information goes to stderr.
 func Serve(bin, kubeconfig string) (*Server, error) {
-	s := &Server{Started: time.Now(), read: make(chan struct{})}
+	s := &Server{Started: time.Now(), ended: make(chan struct{})}
 	s.cmd = exec.Command(bin, "serve", "--kubeconfig", kubeconfig,
 		"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json")
 	stderr, err := s.cmd.StderrPipe()
@@ -62,7 +63,9 @@ func Serve(bin, kubeconfig string) (*Server, error) {
 		return nil, err
 	}
 	lines := bufio.NewScanner(stderr)
+	var last string
 	for (s.DNS == "" || s.HTTP == "") && lines.Scan() {
+		last = lines.Text()
 		var line struct {
 			Msg  string   `json:"msg"`
 			DNS  []string `json:"dns"`
@@ -79,15 +82,15 @@ func Serve(bin, kubeconfig string) (*Server, error) {
 		}
 	}
 	go func() {
-		defer close(s.read)
+		defer close(s.ended)
 		for lines.Scan() {
 			if !strings.Contains(lines.Text(), `"level":"INFO"`) {
 				fmt.Fprintln(os.Stderr, lines.Text())
 			}
 		}
 	}()
-	if s.DNS == "" {
-		return nil, errors.Join(errors.New("epdns ended before it listened"), s.Stop())
+	if s.DNS == "" || s.HTTP == "" {
+		return nil, errors.Join(fmt.Errorf("epdns ended before it listened: %s", last), s.Stop())
 	}
 	return s, nil
 }
@@ -97,10 +100,14 @@ func (s *Server) PID() int { return s.cmd.Process.Pid }
 
 // Ready waits until epdns has read the cluster, and says how long that took from its start.
 func (s *Server) Ready(ctx context.Context) (time.Duration, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.HTTP+"/readyz", nil)
+	if err != nil {
+		return 0, err
+	}
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		resp, err := http.Get("http://" + s.HTTP + "/readyz")
+		resp, err := http.DefaultClient.Do(req)
 		if err == nil {
 			io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
@@ -111,6 +118,8 @@ func (s *Server) Ready(ctx context.Context) (time.Duration, error) {
 		select {
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
+		case <-s.ended:
+			return 0, errors.New("epdns ended before it was ready")
 		case <-tick.C:
 		}
 	}
@@ -118,20 +127,30 @@ func (s *Server) Ready(ctx context.Context) (time.Duration, error) {
 
 // Stop ends epdns. It is an error if it had failed before.
 func (s *Server) Stop() error {
-	defer func() { <-s.read }()
-	return End("epdns", s.cmd)
+	return end("epdns", s.cmd, func() error {
+		<-s.ended // to the end of the log first, which Wait would cut off
+		return s.cmd.Wait()
+	})
 }
 
-// End ends a program, gently first. It is an error if the program had failed before.
-func End(name string, cmd *exec.Cmd) error {
+// End ends a program, gently first. It is an error if the program had failed before, or does
+// not end.
+func End(name string, cmd *exec.Cmd) error { return end(name, cmd, cmd.Wait) }
+
+func end(name string, cmd *exec.Cmd, wait func() error) error {
 	const grace = 5 * time.Second
-	cmd.Process.Signal(syscall.SIGTERM) // if it has ended, Wait says how
+	asked := cmd.Process.Signal(syscall.SIGTERM) == nil // if it has ended, waiting says how
 	t := time.AfterFunc(grace, func() { cmd.Process.Kill() })
 	defer t.Stop()
-	err := cmd.Wait()
+	err := wait()
 	var exit *exec.ExitError
-	if err == nil || errors.As(err, &exit) && !exit.Exited() {
+	if err == nil {
 		return nil
+	}
+	if errors.As(err, &exit) && asked {
+		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() && ws.Signal() == syscall.SIGTERM {
+			return nil
+		}
 	}
 	return fmt.Errorf("%s ended: %w", name, err)
 }

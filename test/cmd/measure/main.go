@@ -40,20 +40,31 @@ func main() {
 }
 
 func measure(ctx context.Context, args []string) (err error) {
-	if len(args) == 0 {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return errors.New("say what to measure: propagation or scale")
 	}
 	fs := flag.NewFlagSet(args[0], flag.ExitOnError)
 	var what func(context.Context, *cluster.Cluster, string) error
+	check := func() error { return nil }
+	positive := func(n *int, name string) func() error {
+		return func() error {
+			if *n < 1 {
+				return fmt.Errorf("--%s %d is less than 1", name, *n)
+			}
+			return nil
+		}
+	}
 	switch args[0] {
 	case "propagation":
 		updates := fs.Int("updates", 300, "slice updates")
+		check = positive(updates, "updates")
 		every := fs.Duration("every", 10*time.Millisecond, "time between them")
 		what = func(ctx context.Context, c *cluster.Cluster, bin string) error {
 			return propagation(ctx, c, bin, *updates, *every)
 		}
 	case "scale":
 		services := fs.Int("services", 5000, "Services")
+		check = positive(services, "services")
 		endpoints := fs.Int("endpoints", 20, "endpoints of each")
 		settle := fs.Duration("settle", time.Minute, "time from ready to the reading of memory")
 		what = func(ctx context.Context, c *cluster.Cluster, bin string) error {
@@ -63,6 +74,12 @@ func measure(ctx context.Context, args []string) (err error) {
 		return fmt.Errorf("%q is not propagation or scale", args[0])
 	}
 	if err := fs.Parse(args[1:]); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("no argument is expected: %q", fs.Args())
+	}
+	if err := check(); err != nil {
 		return err
 	}
 
@@ -141,7 +158,7 @@ const slicesPath = "/apis/discovery.k8s.io/v1/namespaces/%s/endpointslices"
 
 // propagation updates one slice of ten endpoints again and again, each time with one
 // address that was never there, while another goroutine asks without a pause.
-func propagation(ctx context.Context, c *cluster.Cluster, bin string, updates int, every time.Duration) error {
+func propagation(ctx context.Context, c *cluster.Cluster, bin string, updates int, every time.Duration) (err error) {
 	const namespace = "measure"
 	if err := createNamespace(ctx, c, namespace); err != nil {
 		return err
@@ -160,7 +177,7 @@ func propagation(ctx context.Context, c *cluster.Cluster, bin string, updates in
 	if err != nil {
 		return err
 	}
-	defer s.Stop()
+	defer func() { err = errors.Join(err, s.Stop()) }()
 	if _, err := s.Ready(ctx); err != nil {
 		return err
 	}
@@ -247,7 +264,7 @@ func await(conn net.Conn, name string, want net.IP) (time.Time, error) {
 }
 
 // scale loads the API server with Services, then starts epdns.
-func scale(ctx context.Context, c *cluster.Cluster, bin string, services, endpoints int, settle time.Duration) error {
+func scale(ctx context.Context, c *cluster.Cluster, bin string, services, endpoints int, settle time.Duration) (err error) {
 	const namespaces = 50
 	for i := range namespaces {
 		if err := createNamespace(ctx, c, fmt.Sprintf("ns-%d", i)); err != nil {
@@ -291,7 +308,7 @@ func scale(ctx context.Context, c *cluster.Cluster, bin string, services, endpoi
 	if err != nil {
 		return err
 	}
-	defer s.Stop()
+	defer func() { err = errors.Join(err, s.Stop()) }()
 	ready, err := s.Ready(ctx)
 	if err != nil {
 		return err
