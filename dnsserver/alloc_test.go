@@ -29,20 +29,29 @@ var paths = []struct {
 	{"REFUSED", "example.com.", dns.TypeA, true},
 }
 
+// packed are the paths as packets, with those of the options.
+func packed(t testing.TB) (out []packet) {
+	for _, p := range paths {
+		q := question(p.name, p.typ)
+		if p.edns {
+			q.SetEdns0(1232, false)
+		}
+		msg, err := q.Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, packet{p.what, msg})
+	}
+	return append(out, everyOption...)
+}
+
 func TestRespondDoesNotAllocate(t *testing.T) {
 	r := newResponder(cluster(t), &counters{})
-	for _, p := range paths {
+	r.shared = everything
+	for _, p := range packed(t) {
 		for _, transport := range []Transport{UDP, TCP} {
-			q := question(p.name, p.typ)
-			if p.edns {
-				q.SetEdns0(1232, false)
-			}
-			msg, err := q.Pack()
-			if err != nil {
-				t.Fatal(err)
-			}
 			out := make([]byte, 0, maxTCPSize)
-			if n := testing.AllocsPerRun(100, func() { out = r.Respond(out[:0], msg, client, Via{transport, local}) }); n != 0 {
+			if n := testing.AllocsPerRun(100, func() { out = r.Respond(out[:0], p.in, client, Via{transport, local}) }); n != 0 {
 				t.Errorf("%s over %v: %v allocations", p.what, transport, n)
 			}
 		}
@@ -51,20 +60,13 @@ func TestRespondDoesNotAllocate(t *testing.T) {
 
 func BenchmarkRespond(b *testing.B) {
 	r := newResponder(cluster(b), &counters{})
-	for _, p := range paths {
+	r.shared = everything
+	for _, p := range packed(b) {
 		b.Run(p.what, func(b *testing.B) {
-			q := question(p.name, p.typ)
-			if p.edns {
-				q.SetEdns0(1232, false)
-			}
-			msg, err := q.Pack()
-			if err != nil {
-				b.Fatal(err)
-			}
 			out := make([]byte, 0, maxTCPSize)
 			b.ReportAllocs()
 			for b.Loop() {
-				out = r.Respond(out[:0], msg, client, Via{UDP, local})
+				out = r.Respond(out[:0], p.in, client, Via{UDP, local})
 			}
 		})
 	}

@@ -12,6 +12,9 @@
 // The package is for Unix; replies from the address that was asked, on a socket for
 // all addresses, need Linux.
 //
-// Zone transfers (RFC 5936) go over TCP, to loopback and to the addresses that
-// were allowed, a message at a time from one Set.
+// Zone transfers (RFC 5936) go over TCP, to loopback, to the addresses that were
+// allowed and to who has a key (TSIG, RFC 8945), a message at a time from one Set. A
+// signed query is rare, and the one kind whose reply allocates.
+//
+// What is owed to askers, and where it is tested: docs/obligations.md.
 package dnsserver

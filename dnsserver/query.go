@@ -22,18 +22,21 @@ const (
 	opcodeUpdate = 5
 
 	classIN  = 1
+	classCH  = 3
 	classANY = 255
 
 	typeOPT  = 41
 	typeTSIG = 250
 )
 
-// RCODEs beyond those of an answer; badVers is an extended one (RFC 6891 section 9).
+// RCODEs beyond those of an answer; the last two are extended ones (RFC 6891 section
+// 9, RFC 7873 section 8).
 const (
-	formErr = 1
-	notImp  = 4
-	notAuth = 9
-	badVers = 16
+	formErr   = 1
+	notImp    = 4
+	notAuth   = 9
+	badVers   = 16
+	badCookie = 23
 )
 
 // query is a message taken apart as far as an answer needs it.
@@ -46,6 +49,11 @@ type query struct {
 	name    [255]byte // lower-case
 	nameLen int
 	serial  uint32 // of the SOA that came with an IXFR
+	tsigAt  int    // where the TSIG record starts, 0 if there is none
+
+	// onlyCookie says that there is no question and a COOKIE option, which a server
+	// with cookies does not take for an error (RFC 7873 section 5.4).
+	onlyCookie bool
 
 	edns
 }
@@ -58,8 +66,8 @@ type query struct {
 // for ever); other opcodes; more or less than one question (RFC 9619); records
 // where a question has none.
 func (q *query) parse(msg []byte) (rcode uint16, ok bool) {
-	q.nameEnd, q.nameLen = 0, 0
-	q.edns = edns{}
+	q.nameEnd, q.nameLen, q.qtype, q.class = 0, 0, 0, 0
+	q.tsigAt, q.onlyCookie, q.edns = 0, false, edns{}
 	if len(msg) < headerSize {
 		return 0, false
 	}
@@ -75,22 +83,28 @@ func (q *query) parse(msg []byte) (rcode uint16, ok bool) {
 		return notImp, false
 	}
 	questions := binary.BigEndian.Uint16(msg[4:])
-	answers := binary.BigEndian.Uint16(msg[6:])
-	authorities := binary.BigEndian.Uint16(msg[8:])
-	if questions != 1 || !q.parseQuestion(msg) {
+	others := int(binary.BigEndian.Uint16(msg[6:])) + int(binary.BigEndian.Uint16(msg[8:])) // of answer and authority
+	additionals := int(binary.BigEndian.Uint16(msg[10:]))
+	records := headerSize
+	if questions == 1 && q.parseQuestion(msg) {
+		records = q.nameEnd + 4
+	} else if questions != 0 {
 		return formErr, false
 	}
-	count := int(answers) + int(authorities) + int(binary.BigEndian.Uint16(msg[10:]))
-	if !q.parseRecords(msg[q.nameEnd+4:], count) {
-		q.edns = edns{}
+	if !q.parseRecords(msg, records, others, additionals) {
+		q.edns, q.tsigAt = edns{}, 0
 		return formErr, false
 	}
 	// An IXFR carries the asker's SOA in the authority section, RFC 1995 section 3.
-	var soa uint16
-	if q.qtype == zones.TypeIXFR {
-		soa = 1
+	carries := 0
+	if questions == 1 && q.qtype == zones.TypeIXFR {
+		carries = 1
 	}
-	if answers != 0 || authorities != soa {
+	if others != carries || binary.BigEndian.Uint16(msg[6:]) != 0 {
+		return formErr, false
+	}
+	if questions == 0 {
+		q.onlyCookie = q.edns.cookie != nil
 		return formErr, false
 	}
 	switch {
@@ -135,53 +149,42 @@ func (q *query) parseQuestion(msg []byte) bool {
 	return true
 }
 
-// parseRecords goes over the records behind the question and reads the OPT. Each
-// record takes at least eleven octets, so that a false count costs nothing.
-func (q *query) parseRecords(rest []byte, count int) bool {
-	for range count {
-		at, root := skipName(rest)
-		if at < 0 || at+10 > len(rest) {
+// parseRecords goes over the records behind the question: others, of which only the
+// SOA of an IXFR means something, and those of the additional section, among them the
+// OPT and the TSIG. Each takes at least eleven octets, so that a false count costs
+// nothing.
+func (q *query) parseRecords(msg []byte, at, others, additionals int) bool {
+	for i := range others + additionals {
+		rest := msg[at:]
+		n, root := skipName(rest)
+		if n < 0 || n+10 > len(rest) {
 			return false
 		}
-		typ := binary.BigEndian.Uint16(rest[at:])
-		end := at + 10 + int(binary.BigEndian.Uint16(rest[at+8:]))
+		typ := binary.BigEndian.Uint16(rest[n:])
+		end := n + 10 + int(binary.BigEndian.Uint16(rest[n+8:]))
 		if end > len(rest) {
 			return false
 		}
-		if typ == typeOPT {
-			// At the root, and once (RFC 6891 sections 6.1.1 and 6.1.2).
-			if !root || q.edns.present || !q.edns.parse(rest[at+2:end]) {
+		switch rdata := rest[n+10 : end]; {
+		case i < others:
+			if typ != zones.TypeSOA || len(rdata) < 20 {
 				return false
 			}
-		}
-		if rdata := rest[at+10 : end]; typ == zones.TypeSOA && len(rdata) >= 20 {
 			q.serial = binary.BigEndian.Uint32(rdata[len(rdata)-20:]) // the last five numbers are 32 bits each
+		case typ == typeOPT:
+			// At the root, and once (RFC 6891 sections 6.1.1 and 6.1.2).
+			if !root || q.edns.present || !q.edns.parse(rest[n+2:end]) {
+				return false
+			}
+		case typ == typeTSIG:
+			if i != others+additionals-1 { // the last record, RFC 8945 section 5.1
+				return false
+			}
+			q.tsigAt = at
 		}
-		rest = rest[end:]
+		at += end
 	}
 	return true
-}
-
-// skipName returns the offset behind a name, or -1, and whether it is the root.
-func skipName(b []byte) (at int, root bool) {
-	for {
-		if at >= len(b) {
-			return -1, false
-		}
-		n := int(b[at])
-		switch {
-		case n == 0:
-			return at + 1, at == 0
-		case n >= 0xc0:
-			if at+2 > len(b) {
-				return -1, false
-			}
-			return at + 2, false
-		case n > 63:
-			return -1, false
-		}
-		at += 1 + n
-	}
 }
 
 // question is what zones is asked.

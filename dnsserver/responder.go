@@ -38,8 +38,11 @@ type Via struct {
 // Responder answers queries, one at a time: it belongs to one goroutine.
 type Responder struct {
 	authority Authority
+	shared    *shared
 	query     query
+	tsig      tsig
 	answer    *zones.Answer
+	options   []byte // of the reply's OPT record
 	stats     *counters
 
 	passes bool // names outside our zones are somebody else's to answer:
@@ -47,40 +50,71 @@ type Responder struct {
 }
 
 func newResponder(a Authority, stats *counters) *Responder {
-	return &Responder{authority: a, answer: zones.NewAnswer(), stats: stats}
+	return &Responder{
+		authority: a,
+		shared:    plain,
+		answer:    zones.NewAnswer(),
+		options:   make([]byte, 0, 3*optionSize+cookieSize+maxNSID+2),
+		stats:     stats,
+	}
 }
 
 // Respond appends the reply to a query to dst and returns it. A reply of no
 // octets means silence. It keeps neither dst nor msg, which must not overlap.
 func (r *Responder) Respond(dst, msg []byte, from netip.AddrPort, via Via) []byte {
-	rcode, ok := r.query.parse(msg)
-	return r.reply(dst, msg, rcode, ok, from, via)
+	rcode, ok := r.read(msg, from, via)
+	return r.reply(dst, msg, rcode, ok, via)
 }
 
-// reply appends the reply to msg, which the query has been parsed from.
-func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, from netip.AddrPort, via Via) []byte {
+// read takes a message apart and says what query.parse says of it, after a look at
+// what goes with the question: its signature, its cookie.
+func (r *Responder) read(msg []byte, from netip.AddrPort, via Via) (rcode uint16, ok bool) {
+	q := &r.query
+	rcode, ok = q.parse(msg)
+	r.stats.request(via.Transport, from.Addr(), q)
+	r.tsig.present = false
+	if ok && q.tsigAt > 0 {
+		rcode = r.tsig.verify(msg, q.tsigAt, r.shared.keys, now48())
+		ok = rcode == zones.NoError
+	}
+	var good bool
+	r.options, good = r.shared.appendOptions(r.options[:0], q, from.Addr(), via.Transport)
+	if q.cookie != nil && r.shared.cookies != nil {
+		switch {
+		case !legalCookie(len(q.cookie)):
+			return formErr, false // RFC 7873 section 5.2.2
+		case q.onlyCookie && (good || len(q.cookie) == clientCookieSize):
+			return zones.NoError, true
+		case q.onlyCookie:
+			return badCookie, false // section 5.4
+		}
+	}
+	return rcode, ok
+}
+
+// reply appends the reply to msg, which has been read.
+func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byte {
 	q := &r.query
 	base := len(dst)
 	r.passed = false
-	r.stats.request(via.Transport, from.Addr(), q)
-	if !ok {
-		if rcode == 0 {
-			r.stats.drop()
-			return dst
-		}
-		dst = r.fail(dst, msg, rcode)
-		r.stats.response(via.Transport, rcode, false)
+	if !ok && rcode == 0 {
+		r.stats.drop()
 		return dst
+	}
+	if !ok || q.onlyCookie {
+		r.stats.response(via.Transport, rcode, false)
+		return r.fail(dst, msg, rcode, 0)
 	}
 
 	limit := maxTCPSize
 	if via.Transport == UDP {
-		limit = q.udpSize()
+		limit = q.udpSize(r.shared.udpSize)
 	}
+	limit -= r.tsig.size()
 	dst = append(dst, msg[:q.nameEnd+4]...)
 	room := limit
 	if q.edns.present {
-		room -= optSize
+		room -= optSize + len(r.options)
 	}
 
 	var counts zones.Counts
@@ -88,12 +122,16 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, from netip.Add
 	var ede uint16
 	authoritative := false
 	switch {
+	case q.class == classCH:
+		if dst, rcode = r.shared.appendIdentity(dst, q); rcode == zones.NoError {
+			counts.Answer, authoritative = 1, true
+		}
 	case q.class != classIN && q.class != classANY:
-		rcode = zones.Refused
+		rcode, ede = zones.Refused, edeNotSupported
 	case q.qtype == zones.TypeAXFR && via.Transport == UDP:
-		rcode = notImp // RFC 5936 section 4.2
+		rcode, ede = notImp, edeNotSupported // RFC 5936 section 4.2
 	case q.qtype == zones.TypeAXFR, q.qtype == zones.TypeIXFR && via.Transport == TCP:
-		rcode = zones.Refused // transfers that are allowed do not come here
+		rcode, ede = zones.Refused, edeProhibited // transfers that are allowed do not come here
 	default:
 		question := q.question(via.Local)
 		if q.qtype == zones.TypeIXFR {
@@ -101,7 +139,7 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, from netip.Add
 			question.Type = zones.TypeSOA
 		}
 		r.authority.Load().Lookup(&question, r.answer)
-		if r.passes && r.answer.RCode == zones.Refused && question.Type == q.qtype {
+		if r.passes && r.answer.RCode == zones.Refused && question.Type == q.qtype && !r.tsig.present {
 			r.passed = true
 			return dst[:base]
 		}
@@ -111,7 +149,7 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, from netip.Add
 		authoritative = r.answer.Authoritative() && q.class == classIN
 	}
 	if q.edns.present {
-		dst = q.appendOPT(dst, rcode, ede, limit-(len(dst)-base))
+		dst = q.appendOPT(dst, r.shared.udpSize, rcode, r.options, ede, limit-(len(dst)-base))
 		counts.Additional++
 	}
 	flags := flagQR | q.flags&(0xf<<11|flagRD|flagCD) | rcode&0xf
@@ -127,13 +165,13 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, from netip.Add
 	binary.BigEndian.PutUint16(h[8:], counts.Authority)
 	binary.BigEndian.PutUint16(h[10:], counts.Additional)
 	r.stats.response(via.Transport, rcode, cut)
-	return dst
+	return r.tsig.sign(dst, base)
 }
 
-// fail appends a reply with an error and no records: the question, if it could be
+// fail appends a reply with an RCODE and no records: the question, if it could be
 // read, and nothing else, so that it is never longer than what was sent (but for
-// the OPT that the sender asked for).
-func (r *Responder) fail(dst, msg []byte, rcode uint16) []byte {
+// the OPT and the TSIG that the sender asked for).
+func (r *Responder) fail(dst, msg []byte, rcode, ede uint16) []byte {
 	q := &r.query
 	base := len(dst)
 	dst = append(dst, msg[:headerSize]...)
@@ -146,7 +184,7 @@ func (r *Responder) fail(dst, msg []byte, rcode uint16) []byte {
 	}
 	if q.edns.present {
 		dst[base+11] = 1
-		dst = q.appendOPT(dst, rcode, 0, 0)
+		dst = q.appendOPT(dst, r.shared.udpSize, rcode, r.options, ede, minUDPSize-(len(dst)-base))
 	}
-	return dst
+	return r.tsig.sign(dst, base)
 }

@@ -24,8 +24,25 @@ type Config struct {
 	// one for each processor that Go may use.
 	Workers int
 
-	// Transfer are the addresses besides loopback that may have zone transfers.
+	// UDPSize is the most that a reply over UDP has, see CheckUDPSize; 0 is 1232.
+	UDPSize int
+
+	// NSID names this server among those with the same zones, to who asks for it (RFC
+	// 5001, RFC 4892), see CheckNSID. Empty is nothing.
+	NSID string
+
+	// Version is told to who asks for version.bind (RFC 4892), up to 255 octets.
+	// Empty is nothing.
+	Version string
+
+	// Cookies are the secrets of DNS cookies, of which the first one makes them.
+	// Without one there are none.
+	Cookies []CookieSecret
+
+	// Transfer are the addresses besides loopback that may have zone transfers, TSIG
+	// the keys that may from everywhere.
 	Transfer []netip.Prefix
+	TSIG     []TSIGKey
 
 	// Upstream are the servers that names outside our zones are passed to, in order
 	// of preference. Where there are none, such names are REFUSED.
@@ -67,6 +84,7 @@ type Server struct {
 	cfg       Config
 	log       *slog.Logger
 	authority Authority
+	shared    *shared
 	addrs     []netip.AddrPort
 	udp       []*udpWorker
 	tcp       *tcpServer
@@ -77,7 +95,7 @@ type Server struct {
 // Questions are answered from Serve on; those that come before wait in the sockets.
 func Listen(cfg Config, a Authority, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: log, authority: a, upstream: newUpstream(cfg.Upstream)}
+	s := &Server{cfg: cfg, log: log, authority: a, shared: newShared(&cfg), upstream: newUpstream(cfg.Upstream)}
 	s.tcp = newTCPServer(s)
 	if len(cfg.Listen) == 0 {
 		return nil, errors.New("no address to listen on is given")
@@ -224,6 +242,7 @@ func ExplainListen(err error) error {
 // newResponder returns a Responder for one goroutine.
 func (s *Server) newResponder(stats *counters) *Responder {
 	r := newResponder(s.authority, stats)
+	r.shared = s.shared
 	r.passes = s.upstream != nil
 	return r
 }

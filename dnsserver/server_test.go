@@ -134,6 +134,31 @@ func TestTCPFraming(t *testing.T) {
 	closed(t, c)
 }
 
+// A connection carries as many questions as come, answered in their order, and one
+// that is kept in reserve for ten seconds (CoreDNS) is still there.
+func TestTCPManyQuestions(t *testing.T) {
+	if idle := (Config{}).withDefaults().TCP.Idle; idle <= 10*time.Second {
+		t.Errorf("a connection may be idle for %v", idle)
+	}
+	s := start(t, Config{})
+	c := dial(t, s)
+	const n = 500
+	go func() {
+		for i := range n {
+			q := question("one.shop.registry.local.", dns.TypeAAAA)
+			q.Id = uint16(i)
+			if b, err := q.Pack(); err == nil {
+				c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...))
+			}
+		}
+	}()
+	for i := range n {
+		if m := read(t, c); int(m.Id) != i || len(m.Answer) != 1 {
+			t.Fatalf("in place of reply %d:\n%v", i, m)
+		}
+	}
+}
+
 func TestTCPRubbish(t *testing.T) {
 	s := start(t, Config{})
 	for _, in := range []string{"\x00\x00", "\x00\x05hello", "\x10\x01 longer than any query", "\x00\x0c\x12\x34\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00"} {
@@ -175,6 +200,9 @@ func TestTCPLimits(t *testing.T) {
 			answered(first)
 			if n := s.Stats().TCPRejected; n != 1 {
 				t.Fatalf("%d connections were turned away", n)
+			}
+			if out := exchanged(t, s, "udp", query1(0, webA)); len(out) == 0 {
+				t.Fatal("UDP is not served")
 			}
 		})
 	}

@@ -15,7 +15,7 @@ var qtypeNames = [...]string{"A", "AAAA", "SRV", "PTR", "SOA", "NS", "TXT", "CNA
 
 // rcodeNames are the RCODEs that a reply can have.
 var rcodeNames = [...]string{0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP",
-	5: "REFUSED", 9: "NOTAUTH", 16: "BADVERS"}
+	5: "REFUSED", 9: "NOTAUTH", 16: "BADVERS", 23: "BADCOOKIE"}
 
 // counters belong to one UDP worker, which alone writes them, so that no two meet on
 // a cache line; all of TCP has one set.

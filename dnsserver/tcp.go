@@ -203,8 +203,8 @@ func (t *tcpServer) await(c *tcpConn, r *bufio.Reader, n int) ([]byte, bool) {
 
 // answer reads one query and answers it. It returns false when the connection is
 // to be closed.
-func (t *tcpServer) answer(ctx context.Context, c *tcpConn, r *bufio.Reader, via Via) bool {
-	prefix, ok := t.await(c, r, 2)
+func (t *tcpServer) answer(ctx context.Context, c *tcpConn, in *bufio.Reader, via Via) bool {
+	prefix, ok := t.await(c, in, 2)
 	if !ok {
 		return false
 	}
@@ -212,24 +212,30 @@ func (t *tcpServer) answer(ctx context.Context, c *tcpConn, r *bufio.Reader, via
 	if length > maxQuery {
 		return false
 	}
-	msg, ok := t.await(c, r, 2+length)
+	msg, ok := t.await(c, in, 2+length)
 	if !ok {
 		return false
 	}
 	msg = msg[2:]
-	defer r.Discard(2 + length)
+	defer in.Discard(2 + length)
 	c.active.Store(time.Now().UnixNano())
 
 	w := t.workers.Get().(*tcpWorker)
 	defer t.workers.Put(w)
-	q := &w.responder.query
-	rcode, ok := q.parse(msg)
-	if ok && q.class == classIN && (q.qtype == zones.TypeAXFR || q.qtype == zones.TypeIXFR) && t.server.mayTransfer(c.from.Addr()) {
+	r := w.responder
+	q := &r.query
+	rcode, ok := r.read(msg, c.from, via)
+	if ok && q.class == classIN && (q.qtype == zones.TypeAXFR || q.qtype == zones.TypeIXFR) &&
+		(r.tsig.valid() || t.server.mayTransfer(c.from.Addr())) {
 		return t.transfer(c, w, msg, via)
 	}
-	w.out = w.responder.reply(append(w.out[:0], 0, 0), msg, rcode, ok, c.from, via)
-	if w.responder.passed {
-		w.out = append(w.out, t.server.upstream.ask(ctx, msg, TCP)...)
+	w.out = r.reply(append(w.out[:0], 0, 0), msg, rcode, ok, via)
+	if r.passed {
+		cookie := r.cookie()
+		if cookie != nil {
+			msg = withoutCookie(msg)
+		}
+		w.out = append(w.out, withCookie(t.server.upstream.ask(ctx, msg, TCP), cookie, maxTCPSize)...)
 	}
 	if len(w.out) == 2 {
 		return false // no query: nothing sensible can follow

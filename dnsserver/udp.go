@@ -84,7 +84,12 @@ func (w *udpWorker) run(ctx context.Context) {
 // to the next one.
 func (w *udpWorker) pass(ctx context.Context, msg, back []byte, to netip.AddrPort) {
 	back = bytes.Clone(back)
+	cookie := bytes.Clone(w.responder.cookie())
+	size := w.responder.query.udpSize(maxTCPSize)
+	if cookie != nil {
+		msg = withoutCookie(msg)
+	}
 	w.upstream.pass(ctx, msg, UDP, func(reply []byte) {
-		_, _, _ = w.conn.WriteMsgUDPAddrPort(reply, back, to)
+		_, _, _ = w.conn.WriteMsgUDPAddrPort(withCookie(reply, cookie, size), back, to)
 	})
 }

@@ -17,6 +17,7 @@ func controlUDP(network, _ string, c syscall.RawConn) error {
 		if err != nil {
 			return
 		}
+		ignoreMTU(int(fd), network)
 		if network == "udp4" {
 			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
 		} else {
@@ -26,6 +27,18 @@ func controlUDP(network, _ string, c syscall.RawConn) error {
 		return e
 	}
 	return err
+}
+
+// ignoreMTU keeps replies from being cut into fragments, or refused, by what somebody
+// claims that a path takes: fragments get lost, and in them an answer can be forged
+// (RFC 9715 section 3.1). Replies are short enough for every path. Where a kernel has
+// no such option, they are served without.
+func ignoreMTU(fd int, network string) {
+	// IPv4 addresses on a socket for both families go by the option of IPv4.
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_OMIT)
+	if network != "udp4" {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_OMIT)
+	}
 }
 
 // packetInfoSize holds one control message of either family: its header and a

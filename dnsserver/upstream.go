@@ -153,11 +153,11 @@ func answers(reply, msg []byte, id uint16) bool {
 
 // serverFailure is the reply where no upstream has one.
 func serverFailure(msg []byte) []byte {
-	r := Responder{}
+	r := Responder{shared: plain}
 	if _, ok := r.query.parse(msg); !ok {
 		return nil
 	}
-	reply := r.fail(nil, msg, zones.ServFail)
+	reply := r.fail(nil, msg, zones.ServFail, 0)
 	reply[3] |= flagRA
 	return reply
 }

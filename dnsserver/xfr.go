@@ -30,17 +30,16 @@ func (t *tcpServer) transfer(c *tcpConn, w *tcpWorker, msg []byte, via Via) bool
 	q := &w.responder.query
 	set := t.server.authority.Load()
 	name := q.name[:q.nameLen]
-	t.stats.request(TCP, c.from.Addr(), q)
 	records, ok := set.Transfer(name, via.Local)
 	if !ok {
-		rcode := uint16(zones.Refused)
+		rcode, ede := uint16(zones.Refused), uint16(zones.EDENotAuthoritative)
 		switch {
 		case !set.Synced():
-			rcode = zones.ServFail
+			rcode, ede = zones.ServFail, zones.EDENotReady
 		case set.InTransfer(name):
 			rcode = notAuth // below the apex there is no zone
 		}
-		w.out = w.responder.fail(append(w.out[:0], 0, 0), msg, rcode)
+		w.out = w.responder.fail(append(w.out[:0], 0, 0), msg, rcode, ede)
 		t.stats.response(TCP, rcode, false)
 		return t.write(c, w.out)
 	}
@@ -92,9 +91,11 @@ func (m *transferMessage) begin(question bool) {
 func (m *transferMessage) end() []byte {
 	h := m.w.out[2:]
 	binary.BigEndian.PutUint16(h[6:], m.count)
-	if q := &m.w.responder.query; q.edns.present {
+	r := m.w.responder
+	if r.query.edns.present {
 		h[11] = 1
-		m.w.out = q.appendOPT(m.w.out, zones.NoError, 0, 0)
+		m.w.out = r.query.appendOPT(m.w.out, r.shared.udpSize, zones.NoError, r.options, 0, 0)
 	}
+	m.w.out = r.tsig.sign(m.w.out, 2)
 	return m.w.out
 }

@@ -2,11 +2,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -27,6 +31,10 @@ type config struct {
 	Reverse     []string       `yaml:"reverse"`
 	Nameserver  []string       `yaml:"nameserver"`
 	Upstream    []string       `yaml:"upstream"`
+	UDPSize     int            `yaml:"udpSize"`
+	NSID        string         `yaml:"nsid"`
+	HideVersion bool           `yaml:"hideVersion"`
+	Cookies     cookiesConfig  `yaml:"cookies"`
 	Transfer    transferConfig `yaml:"transfer"`
 	TCP         tcpConfig      `yaml:"tcp"`
 }
@@ -54,9 +62,22 @@ type zoneValues struct {
 	TTLNXDomain string `yaml:"ttl-nxdomain"`
 }
 
-type transferConfig struct {
-	Allow []string `yaml:"allow"`
+type cookiesConfig struct {
+	SecretFile string `yaml:"secretFile"`
 }
+
+type transferConfig struct {
+	Allow []string     `yaml:"allow"`
+	TSIG  []tsigConfig `yaml:"tsig"`
+}
+
+type tsigConfig struct {
+	Name       string `yaml:"name"`
+	Algorithm  string `yaml:"algorithm"`
+	SecretFile string `yaml:"secretFile"`
+}
+
+func (t *tsigConfig) setDefaults() { t.Algorithm = "hmac-sha256" }
 
 type tcpConfig struct {
 	Idle      string `yaml:"idle"`
@@ -72,10 +93,11 @@ var reference string
 
 func defaultConfig() *config {
 	c := &config{
-		Listen: []string{":5300"},
-		HTTP:   "127.0.0.1:9153",
-		Zones:  make([]zoneConfig, 1),
-		TCP:    tcpConfig{Idle: "12s", Write: "2s", PerSource: 64, Total: 1024},
+		Listen:  []string{":5300"},
+		HTTP:    "127.0.0.1:9153",
+		Zones:   make([]zoneConfig, 1),
+		UDPSize: 1232,
+		TCP:     tcpConfig{Idle: "12s", Write: "2s", PerSource: 64, Total: 1024},
 	}
 	c.Zones[0].setDefaults()
 	c.Zones[0].Name = "registry.local"
@@ -100,6 +122,10 @@ type settings struct {
 	dns         dnsserver.Config
 	http        string
 	httpDetails bool
+
+	// Files that readSecrets reads into dns: of cookies, and of each key in dns.TSIG.
+	cookieFile string
+	tsigFiles  []string
 }
 
 // fault is what is wrong with the value of a key, such as zones[0].name.
@@ -148,8 +174,94 @@ func (c *config) settings() (*settings, error) {
 	if s.dns.Transfer, err = parseEach("transfer.allow", c.Transfer.Allow, parsePrefix, nil); err != nil {
 		return nil, err
 	}
+	if s.dns.TSIG, s.tsigFiles, err = c.Transfer.keys(); err != nil {
+		return nil, err
+	}
+	if err := dnsserver.CheckUDPSize(c.UDPSize); err != nil {
+		return nil, &fault{"udpSize", err}
+	}
+	s.dns.UDPSize = c.UDPSize
+	if err := dnsserver.CheckNSID(c.NSID); err != nil {
+		return nil, &fault{"nsid", err}
+	}
+	s.dns.NSID = c.NSID
+	if !c.HideVersion {
+		s.dns.Version = "epdns " + readBuildInfo().Version
+	}
+	s.cookieFile = c.Cookies.SecretFile
 	s.dns.TCP, err = c.TCP.check()
 	return s, err
+}
+
+// keys are the keys without their secrets, and the files that these are in.
+func (c *transferConfig) keys() (keys []dnsserver.TSIGKey, files []string, err error) {
+	for i, k := range c.TSIG {
+		at := fmt.Sprintf("transfer.tsig[%d].", i)
+		if _, err := zones.ParseName(k.Name); err != nil || k.Name == "" {
+			return nil, nil, &fault{at + "name", cmp.Or(err, errors.New("no name is given"))}
+		}
+		for _, other := range c.TSIG[:i] {
+			if sameName(k.Name, other.Name) {
+				return nil, nil, &fault{at + "name", fmt.Errorf("%q is given twice", k.Name)}
+			}
+		}
+		if err := dnsserver.CheckTSIGAlgorithm(k.Algorithm); err != nil {
+			return nil, nil, &fault{at + "algorithm", err}
+		}
+		if k.SecretFile == "" {
+			return nil, nil, &fault{at + "secretFile", errors.New("no file is given")}
+		}
+		keys = append(keys, dnsserver.TSIGKey{Name: k.Name, Algorithm: k.Algorithm})
+		files = append(files, k.SecretFile)
+	}
+	return keys, files, nil
+}
+
+// readSecrets reads the files that hold secrets.
+func (s *settings) readSecrets() (err error) {
+	read := func(key, path string, parse func(text []byte) error) error {
+		text, err := os.ReadFile(path)
+		if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+			err = pe.Err
+		}
+		if err == nil {
+			err = parse(text)
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", key, path, err)
+		}
+		return nil
+	}
+	if s.cookieFile != "" {
+		if err := read("cookies.secretFile", s.cookieFile, func(text []byte) (err error) {
+			s.dns.Cookies, err = dnsserver.ParseCookieSecrets(text)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	for i, path := range s.tsigFiles {
+		if err := read(fmt.Sprintf("transfer.tsig[%d].secretFile", i), path, func(text []byte) (err error) {
+			s.dns.TSIG[i].Secret, err = dnsserver.ParseTSIGSecret(text)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// relativeTo makes the files that hold secrets relative to a directory.
+func (c *config) relativeTo(dir string) {
+	paths := []*string{&c.Cookies.SecretFile}
+	for i := range c.Transfer.TSIG {
+		paths = append(paths, &c.Transfer.TSIG[i].SecretFile)
+	}
+	for _, p := range paths {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
 }
 
 // zonesConfig hands one value after the other to the check of package zones: what
@@ -313,6 +425,8 @@ var flagKeys = []struct {
 	{"reverse", "reverse", func(c, flags *config) { c.Reverse = flags.Reverse }},
 	{"nameserver", "nameserver", func(c, flags *config) { c.Nameserver = flags.Nameserver }},
 	{"upstream", "upstream", func(c, flags *config) { c.Upstream = flags.Upstream }},
+	{"nsid", "nsid", func(c, flags *config) { c.NSID = flags.NSID }},
+	{"cookie-secrets", "cookies.secretFile", func(c, flags *config) { c.Cookies.SecretFile = flags.Cookies.SecretFile }},
 	{"transfer-allow", "transfer.allow", func(c, flags *config) { c.Transfer.Allow = flags.Transfer.Allow }},
 }
 

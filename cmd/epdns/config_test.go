@@ -90,6 +90,14 @@ func TestBadFiles(t *testing.T) {
 		{"upstream: port", "upstream: [\"192.0.2.1:0\"]", `line 3: upstream[0]: "192.0.2.1:0" is no server to ask`},
 		{"upstream: no address", "upstream: [\"[::]:53\"]", `line 3: upstream[0]: "[::]:53" is no server to ask`},
 		{"transfer", "transfer:\n  allow: [all]", `line 4: transfer.allow[0]: "all" is no prefix`},
+		{"tsig: name", "transfer:\n  tsig:\n  - {secretFile: f}", "line 5: transfer.tsig[0].name: no name is given"},
+		{"tsig: odd name", "transfer:\n  tsig:\n  - name: a..b", `line 5: transfer.tsig[0].name: name "a..b" has an empty label`},
+		{"tsig: twice", "transfer:\n  tsig:\n  - {name: a, secretFile: f}\n  - {name: A., secretFile: g}", `line 6: transfer.tsig[1].name: "A." is given twice`},
+		{"tsig: algorithm", "transfer:\n  tsig:\n  - {name: a, secretFile: f,\n     algorithm: hmac-md5}", `line 6: transfer.tsig[0].algorithm: algorithm "hmac-md5" is not hmac-sha256`},
+		{"tsig: file", "transfer:\n  tsig:\n  - {name: a, secretFile: f}\n  - name: b", "line 6: transfer.tsig[1].secretFile: no file is given"},
+		{"udpSize", "udpSize: 4096", "line 3: udpSize: 4096 is not 512 to 1400 octets"},
+		{"udpSize: none", "udpSize: 0", "line 3: udpSize: 0 is not 512 to 1400 octets"},
+		{"nsid", "nsid: " + strings.Repeat("a", 129), "line 3: nsid: it has 129 octets, more than 128"},
 		{"tcp", "tcp:\n  idle: 12\n  write: 0.0", "line 5: tcp.write: 0s is not more than 0"},
 		{"tcp: none", "tcp:\n  perSource: 0", "line 4: tcp.perSource: 0 is not 1 or more"},
 	} {
@@ -165,8 +173,10 @@ func defaults() *settings {
 	return &settings{
 		zones: zones.Config{Zones: []zones.Zone{zones.DefaultZone("registry.local")}},
 		dns: dnsserver.Config{
-			Listen: []string{":5300"},
-			TCP:    dnsserver.TCPConfig{Idle: 12 * time.Second, Write: 2 * time.Second, PerSource: 64, Total: 1024},
+			Listen:  []string{":5300"},
+			UDPSize: 1232,
+			Version: "epdns " + readBuildInfo().Version,
+			TCP:     dnsserver.TCPConfig{Idle: 12 * time.Second, Write: 2 * time.Second, PerSource: 64, Total: 1024},
 		},
 		http: "127.0.0.1:9153",
 	}
@@ -196,7 +206,15 @@ zones:
 reverse: [10.1.2.3/8, "fd00::/8", 192.0.2.1]
 nameserver: [192.0.2.53, "2001:db8::53"]
 upstream: [192.0.2.1, "192.0.2.2:5353", "2001:db8::1", "[2001:db8::2]:54"]
-transfer: {allow: [192.0.2.0/24]}
+udpSize: 1400
+nsid: epdns-7
+hideVersion: true
+cookies: {secretFile: secrets/cookies}
+transfer:
+  allow: [192.0.2.0/24]
+  tsig:
+  - {name: secondary.key, secretFile: secrets/key}
+  - {name: old., algorithm: hmac-sha1, secretFile: /key}
 tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
 `
 	cluster := zones.Zone{Name: "Cluster.Local.", Layout: zones.Kubernetes, Empty: zones.Nonexist, EndpointNames: zones.ByPod,
@@ -207,9 +225,13 @@ tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
 			Listen: []string{":53", "127.0.0.1:5300"},
 			Upstream: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:5353"),
 				netip.MustParseAddrPort("[2001:db8::1]:53"), netip.MustParseAddrPort("[2001:db8::2]:54")},
+			UDPSize:  1400,
+			NSID:     "epdns-7",
 			Transfer: prefixes("192.0.2.0/24"),
+			TSIG:     []dnsserver.TSIGKey{{Name: "secondary.key", Algorithm: "hmac-sha256"}, {Name: "old.", Algorithm: "hmac-sha1"}},
 			TCP:      dnsserver.TCPConfig{Idle: 1500 * time.Millisecond, Write: 250 * time.Millisecond, PerSource: 2, Total: 3},
 		}
+		s.cookieFile, s.tsigFiles = dir+"/secrets/cookies", []string{dir + "/secrets/key", "/key"}
 		s.http, s.httpDetails = "", true
 		s.zones = zones.Config{
 			Zones:       []zones.Zone{zones.DefaultZone("a.local"), cluster},
@@ -235,7 +257,8 @@ tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
 		}},
 
 		{"every flag", full, []string{"--kubeconfig", "k", "--context", "c", "--namespace", "n", "--listen", "127.0.0.1:1", "--http", "127.0.0.1:2", "--zone", "z.local",
-			"--reverse", "10.0.0.0/9", "--nameserver", "192.0.2.9", "--upstream", "192.0.2.8", "--upstream", "[::1]:5", "--transfer-allow", "192.0.2.7"},
+			"--reverse", "10.0.0.0/9", "--nameserver", "192.0.2.9", "--upstream", "192.0.2.8", "--upstream", "[::1]:5", "--transfer-allow", "192.0.2.7",
+			"--nsid", "a", "--cookie-secrets", "here"},
 			func(s *settings, dir string) {
 				file(s, dir)
 				s.source = sourceFlags{kubeconfig: "k", context: "c", namespaces: []string{"n"}}
@@ -247,6 +270,7 @@ tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
 				}
 				s.dns.Upstream = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.8:53"), netip.MustParseAddrPort("[::1]:5")}
 				s.dns.Transfer = prefixes("192.0.2.7/32")
+				s.dns.NSID, s.cookieFile = "a", "here"
 			}},
 		{"a flag with the default", full, []string{"--listen", ":5300", "--http", "127.0.0.1:9153"}, func(s *settings, dir string) {
 			file(s, dir)
@@ -310,6 +334,43 @@ func TestWhoIsWrong(t *testing.T) {
 	}
 }
 
+// TestSecrets: what the files hold, and what is said of bad ones.
+func TestSecrets(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cookies := file("cookies", "000102030405060708090a0b0c0d0e0f\n"+"f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff\n")
+	key, bad := file("key", "c2VjcmV0\n"), file("bad", "se-cret")
+	text := "cookies: {secretFile: %s}\ntransfer: {tsig: [{name: a, secretFile: %s}]}"
+	for _, c := range []struct{ cookies, key, says string }{
+		{cookies, key, ""},
+		{dir + "/none", key, "cookies.secretFile " + dir + "/none: no such file or directory"},
+		{bad, key, "cookies.secretFile " + bad + ": line 1: a secret has 32 hexadecimal digits, not 7 characters"},
+		{cookies, bad, "transfer.tsig[0].secretFile " + bad + ": it is not a secret in base64 and nothing else"},
+	} {
+		s, err := given("--config", write(t, fmt.Sprintf(text, c.cookies, c.key)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.readSecrets(); c.says != "" {
+			if err == nil || err.Error() != c.says {
+				t.Errorf("it says: %v\nexpected: %s", err, c.says)
+			}
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.dns.Cookies) != 2 || s.dns.Cookies[0][15] != 15 || s.dns.Cookies[1][0] != 0xf0 || string(s.dns.TSIG[0].Secret) != "secret" {
+			t.Errorf("it read %x and %q", s.dns.Cookies, s.dns.TSIG)
+		}
+	}
+}
+
 // TestReference: the reference has every key, says something of each, and changes
 // nothing.
 func TestReference(t *testing.T) {
@@ -332,22 +393,22 @@ func TestReference(t *testing.T) {
 			t.Errorf("of %s it says %q, which is no sentence", k.key, k.means)
 		}
 	}
-	if want := keysOf(reflect.TypeFor[config](), ""); !slices.Equal(keys, want) {
+	if want := keysOf(reflect.ValueOf(*defaultConfig()), ""); !slices.Equal(keys, want) {
 		t.Errorf("it has the keys %q\nthere are %q", keys, want)
 	}
 }
 
-// keysOf are the keys that the fields of a type stand for.
-func keysOf(t reflect.Type, prefix string) (out []string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		key := prefix + f.Tag.Get("yaml")
+// keysOf are the keys that the fields of a value stand for. Those of a list's items
+// are told where the default has one.
+func keysOf(v reflect.Value, prefix string) (out []string) {
+	for i := range v.NumField() {
+		key, f := prefix+v.Type().Field(i).Tag.Get("yaml"), v.Field(i)
 		out = append(out, key)
-		switch of := f.Type; {
-		case of.Kind() == reflect.Struct:
-			out = append(out, keysOf(of, key+".")...)
-		case of.Kind() == reflect.Slice && of.Elem().Kind() == reflect.Struct:
-			out = append(out, keysOf(of.Elem(), key+"[].")...)
+		switch {
+		case f.Kind() == reflect.Struct:
+			out = append(out, keysOf(f, key+".")...)
+		case f.Kind() == reflect.Slice && f.Len() > 0 && f.Index(0).Kind() == reflect.Struct:
+			out = append(out, keysOf(f.Index(0), key+"[].")...)
 		}
 	}
 	return out

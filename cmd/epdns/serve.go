@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -52,6 +53,8 @@ func (f *serveFlags) register(cmd *cobra.Command) {
 	fl.StringArrayVar(&c.Reverse, "reverse", nil, "prefix to answer PTR questions for with authority, such as 10.0.0.0/8; repeat for several")
 	fl.StringArrayVar(&c.Nameserver, "nameserver", nil, "address of ns.dns.<zone>; repeat for several (default: the one that was asked)")
 	fl.StringArrayVar(&c.Upstream, "upstream", nil, "ADDR or ADDR:PORT to pass names outside the zones to; repeat for several, in order of preference (default: REFUSED)")
+	fl.StringVar(&c.NSID, "nsid", "", "what this server calls itself to who asks, such as the name of its pod (default: nothing)")
+	fl.StringVar(&c.Cookies.SecretFile, "cookie-secrets", "", "file with one or two secrets for DNS cookies, 32 hexadecimal digits each, the same for all replicas (default: no cookies)")
 	fl.StringArrayVar(&c.Transfer.Allow, "transfer-allow", nil, "prefix that may have zone transfers besides loopback; repeat for several")
 	f.source.register(cmd)
 	f.log.register(cmd)
@@ -65,6 +68,7 @@ func (f *serveFlags) settings(given func(flag string) bool) (*settings, error) {
 		if c, err = loadConfig(f.file); err != nil {
 			return nil, err
 		}
+		c.relativeTo(filepath.Dir(f.file))
 	}
 	f.config.Source = sourceConfig{
 		Kubeconfig: f.source.kubeconfig,
@@ -96,6 +100,9 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	}
 	s, err := f.settings(cmd.Flags().Changed)
 	if err != nil {
+		return err
+	}
+	if err := s.readSecrets(); err != nil {
 		return err
 	}
 	source, err := s.source.open(cmd.Context(), log)

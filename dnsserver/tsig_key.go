@@ -1,0 +1,64 @@
+package dnsserver
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"hash"
+
+	"epdns/zones"
+)
+
+// TSIGKey is a key that gives a right to transfers.
+type TSIGKey struct {
+	Name      string
+	Algorithm string // hmac-sha256 and its like; see CheckTSIGAlgorithm
+	Secret    []byte
+}
+
+// tsigAlgorithms are those of RFC 8945 section 6 but for MD5 and GSS. SHA-1 is there
+// for old secondaries.
+var tsigAlgorithms = map[string]func() hash.Hash{
+	"hmac-sha1": sha1.New, "hmac-sha224": sha256.New224, "hmac-sha256": sha256.New,
+	"hmac-sha384": sha512.New384, "hmac-sha512": sha512.New,
+}
+
+// CheckTSIGAlgorithm says what is wrong with the name of an algorithm.
+func CheckTSIGAlgorithm(name string) error {
+	if tsigAlgorithms[name] == nil {
+		return fmt.Errorf("algorithm %q is not hmac-sha256, hmac-sha384, hmac-sha512, hmac-sha224 or hmac-sha1", name)
+	}
+	return nil
+}
+
+// ParseTSIGSecret reads a secret in base64, as every program writes them.
+func ParseTSIGSecret(text []byte) ([]byte, error) {
+	secret, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(text)))
+	if err != nil || len(secret) == 0 {
+		return nil, errors.New("it is not a secret in base64 and nothing else")
+	}
+	return secret, nil
+}
+
+// tsigKey is a TSIGKey as messages have it.
+type tsigKey struct {
+	name, algorithm []byte // wire form, lower-case
+	hash            func() hash.Hash
+	secret          []byte
+}
+
+func newTSIGKeys(keys []TSIGKey) (out []tsigKey) {
+	for _, k := range keys {
+		name, err := zones.ParseName(k.Name)
+		algorithm, aerr := zones.ParseName(k.Algorithm)
+		if err != nil || aerr != nil || tsigAlgorithms[k.Algorithm] == nil {
+			panic("dnsserver: a TSIG key that was not checked")
+		}
+		out = append(out, tsigKey{name, algorithm, tsigAlgorithms[k.Algorithm], k.Secret})
+	}
+	return out
+}
