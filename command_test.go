@@ -78,6 +78,10 @@ func TestMistakes(t *testing.T) {
 		{"log level", "serve --log-level loud", 2, []string{"--log-level", "loud"}},
 		{"log format", "serve --log-format xml", 2, []string{"--log-format", "xml"}},
 		{"two sources", "serve --manifests " + dir + " --kubeconfig " + noContext, 2, []string{"--manifests", "--kubeconfig"}},
+		{"manifests: empty", "serve --manifests=", 2, []string{"--manifests is empty"}},
+		{"kubeconfig: empty", "serve --kubeconfig=", 2, []string{"--kubeconfig is empty"}},
+		{"config: empty", "serve --config=", 2, []string{"--config is empty"}},
+		{"manifests: empty, for others", "lookup a.b --manifests=", 2, []string{"--manifests is empty"}},
 		{"version format", "version -o yaml", 2, []string{"--output", "yaml"}},
 
 		{"manifests: missing", "serve --manifests " + missing, 1, []string{missing, "no such file"}},

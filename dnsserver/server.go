@@ -95,10 +95,15 @@ type Server struct {
 // Questions are answered from Serve on; those that come before wait in the sockets.
 func Listen(cfg Config, a Authority, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: log, authority: a, shared: newShared(&cfg), upstream: newUpstream(cfg.Upstream)}
+	s := &Server{cfg: cfg, log: log, authority: a, shared: newShared(&cfg), upstream: newUpstream(cfg.Upstream, log)}
 	s.tcp = newTCPServer(s)
 	if len(cfg.Listen) == 0 {
 		return nil, errors.New("no address to listen on is given")
+	}
+	for _, addr := range cfg.Upstream {
+		if err := CheckUpstream(addr); err != nil {
+			return nil, fmt.Errorf("upstream %v: %w", addr, err)
+		}
 	}
 	for _, addr := range cfg.Listen {
 		if err := s.bind(addr); err != nil {

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"epdns/zones"
 )
@@ -21,11 +24,11 @@ const (
 	// upstreamInFlight bounds the questions that wait for an upstream, and with them
 	// sockets and goroutines.
 	upstreamInFlight = 1024
-	// upstreamTimeout is how long one upstream may take. Stub resolvers ask again
-	// after five seconds: two can be tried before that.
-	upstreamTimeout = 2 * time.Second
-	// upstreamTries is how many of them are asked, from the first one on.
-	upstreamTries = 2
+	// upstreamTimeout is how long one upstream may take, and upstreamPatience all of
+	// them together. Stub resolvers ask again after five seconds: two that are silent
+	// can be tried before that, and any number that refuse at once.
+	upstreamTimeout  = 2 * time.Second
+	upstreamPatience = 4 * time.Second
 
 	flagRA = 1 << 7
 )
@@ -35,17 +38,25 @@ const (
 // for its only nameserver.
 type upstream struct {
 	addrs []netip.AddrPort
+	log   *slog.Logger
 	slots chan struct{}
 	wg    sync.WaitGroup
+
+	// asking holds the questions under way. The same question again waits for that
+	// reply: a crowd is asked for once, and one that an upstream sends back to us
+	// goes round once and no more.
+	asking singleflight.Group
+
+	silent []atomic.Bool // upstreams that did not answer when asked last
 
 	queries, failures atomic.Uint64
 }
 
-func newUpstream(addrs []netip.AddrPort) *upstream {
+func newUpstream(addrs []netip.AddrPort, log *slog.Logger) *upstream {
 	if len(addrs) == 0 {
 		return nil
 	}
-	return &upstream{addrs: addrs, slots: make(chan struct{}, upstreamInFlight)}
+	return &upstream{addrs: addrs, log: log, slots: make(chan struct{}, upstreamInFlight), silent: make([]atomic.Bool, len(addrs))}
 }
 
 // pass asks for the reply to msg in a goroutine of its own and hands it to send,
@@ -69,17 +80,42 @@ func (u *upstream) pass(ctx context.Context, msg []byte, t Transport, send func(
 // ask returns the reply to msg: an upstream's, or SERVFAIL where none answers.
 func (u *upstream) ask(ctx context.Context, msg []byte, t Transport) []byte {
 	u.queries.Add(1)
-	for i := range upstreamTries {
-		reply, err := exchange(ctx, u.addrs[i%len(u.addrs)], msg, t)
-		if err == nil {
-			return reply
+	// All but the ID, which is each asker's own.
+	shared, err, _ := u.asking.Do(string(append([]byte{byte(t)}, msg[2:]...)), func() (any, error) {
+		return u.askEach(ctx, msg, t)
+	})
+	if err != nil {
+		u.failures.Add(1)
+		return serverFailure(msg)
+	}
+	reply := bytes.Clone(shared.([]byte))
+	copy(reply, msg[:2])
+	return reply
+}
+
+// askEach asks one upstream after the other, the first one twice if there is no other.
+func (u *upstream) askEach(ctx context.Context, msg []byte, t Transport) (reply []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, upstreamPatience)
+	defer cancel()
+	for i := range max(2, len(u.addrs)) {
+		i %= len(u.addrs)
+		if reply, err = exchange(ctx, u.addrs[i], msg, t); err == nil {
+			if u.silent[i].Swap(false) {
+				u.log.Info("an upstream answers again", "upstream", u.addrs[i])
+			}
+			return reply, nil
+		}
+		if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+			break // we are stopping
+		}
+		if !u.silent[i].Swap(true) {
+			u.log.Warn("an upstream does not answer", "upstream", u.addrs[i], "error", err)
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	u.failures.Add(1)
-	return serverFailure(msg)
+	return nil, err
 }
 
 // exchange asks one server. The question goes out under an ID of its own from a
@@ -120,7 +156,6 @@ func exchange(ctx context.Context, addr netip.AddrPort, msg []byte, t Transport)
 			}
 			return nil, fmt.Errorf("ask %v: the reply does not match the question", addr)
 		}
-		copy(reply, msg[:2])
 		reply[3] |= flagRA
 		return bytes.Clone(reply), nil
 	}

@@ -3,6 +3,8 @@ package dnsserver
 import (
 	"net"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,6 +49,7 @@ func TestUpstream(t *testing.T) {
 	for what, upstreams := range map[string][]netip.AddrPort{
 		"one":                {elsewhere(t, has192)},
 		"the first one dead": {dead, elsewhere(t, has192)},
+		"the first two dead": {dead, netip.MustParseAddrPort("127.0.0.1:2"), elsewhere(t, has192)},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := start(t, Config{Upstream: upstreams, Workers: 1})
@@ -135,5 +138,51 @@ func TestUpstreamForged(t *testing.T) {
 	m, err := dns.Exchange(question("example.com.", dns.TypeA), s.Addrs()[0].String())
 	if err != nil || m.Rcode != dns.RcodeNameError {
 		t.Fatalf("%v %v", m, err)
+	}
+}
+
+// A question that comes back to us, because an upstream is ourselves or asks us,
+// goes round once and not for ever.
+func TestUpstreamLoop(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free now
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().(*net.TCPAddr).AddrPort()
+	l.Close()
+	s := start(t, Config{Listen: []string{addr.String()}, Upstream: []netip.AddrPort{addr}, Workers: 1})
+	m, _, err := (&dns.Client{Timeout: patience}).Exchange(question("example.com.", dns.TypeA), addr.String())
+	if err != nil || m.Rcode != dns.RcodeServerFailure {
+		t.Fatalf("%v %v", m, err)
+	}
+	if n := s.Stats().Upstream; n > 4 {
+		t.Errorf("one question was passed on %d times", n)
+	}
+}
+
+// The same question of many at a time is asked for once, and each gets the reply
+// under an ID of its own.
+func TestUpstreamCrowd(t *testing.T) {
+	var asked atomic.Int32
+	open := make(chan struct{})
+	s := start(t, Config{Workers: 1, Upstream: []netip.AddrPort{elsewhere(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		asked.Add(1)
+		<-open
+		has192(w, q)
+	})}})
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			m, _, err := (&dns.Client{Timeout: patience}).Exchange(question("example.com.", dns.TypeA), s.Addrs()[0].String())
+			if err != nil || len(m.Answer) != 1 { // the client compares the IDs
+				t.Errorf("%v %v", m, err)
+			}
+		})
+	}
+	until(t, "not all questions have come", func() bool { return s.Stats().Upstream == 20 })
+	close(open)
+	wg.Wait()
+	if n := asked.Load(); n > 2 {
+		t.Errorf("the upstream was asked %d times", n)
 	}
 }

@@ -251,14 +251,14 @@ func (s *settings) readSecrets() (err error) {
 	return nil
 }
 
-// relativeTo makes the files that hold secrets relative to a directory.
+// relativeTo makes the files that it names relative to a directory.
 func (c *config) relativeTo(dir string) {
-	paths := []*string{&c.Cookies.SecretFile}
+	paths := []*string{&c.Source.Kubeconfig, &c.Source.Manifests, &c.Cookies.SecretFile}
 	for i := range c.Transfer.TSIG {
 		paths = append(paths, &c.Transfer.TSIG[i].SecretFile)
 	}
 	for _, p := range paths {
-		if *p != "" && !filepath.IsAbs(*p) {
+		if *p != "" && *p != "-" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)
 		}
 	}
@@ -330,6 +330,9 @@ func (c *tcpConfig) check() (out dnsserver.TCPConfig, err error) {
 		}
 		*v.to = v.n
 	}
+	if c.PerSource > c.Total {
+		return out, &fault{"tcp.perSource", fmt.Errorf("%d is more than the total of %d", c.PerSource, c.Total)}
+	}
 	return out, nil
 }
 
@@ -377,7 +380,7 @@ func parseUpstream(text string) (netip.AddrPort, error) {
 	if a, aerr := netip.ParseAddr(text); aerr == nil {
 		ap, err = netip.AddrPortFrom(a, 53), nil
 	}
-	if err != nil || ap.Port() == 0 || ap.Addr().IsUnspecified() {
+	if err != nil || dnsserver.CheckUpstream(ap) != nil {
 		return ap, fmt.Errorf("%q is no server to ask, such as 192.0.2.53 or [2001:db8::53]:5353", text)
 	}
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
@@ -433,9 +436,12 @@ var flagKeys = []struct {
 // override lets the flags that were given beat what c says. A source that a flag
 // names is not mixed with one of the other kind.
 func (c *config) override(flags *config, given func(flag string) bool) {
-	if given("manifests") && flags.Source.Manifests != "" {
+	switch {
+	case given("manifests"):
 		c.Source = sourceConfig{}
-	} else if given("kubeconfig") || given("context") {
+	case given("kubeconfig"):
+		c.Source.Manifests, c.Source.Context = "", "" // a context is one of its own file's
+	case given("context") || given("namespace"):
 		c.Source.Manifests = ""
 	}
 	for _, f := range flagKeys {

@@ -286,6 +286,8 @@ tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
 			s.source = sourceFlags{manifests: "here"}
 		}},
 		{"a cluster instead of the file's manifests", "source: {manifests: here}", []string{"--context", "c"}, func(s *settings, _ string) { s.source.context = "c" }},
+		{"the same by a namespace", "source: {manifests: here}", []string{"--namespace", "shop"}, func(s *settings, _ string) { s.source.namespaces = []string{"shop"} }},
+		{"another kubeconfig has other contexts", "source: {kubeconfig: here, context: c}", []string{"--kubeconfig", "k"}, func(s *settings, _ string) { s.source.kubeconfig = "k" }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			path := write(t, c.file)
@@ -320,7 +322,6 @@ func TestWhoIsWrong(t *testing.T) {
 		{"zones: [{name: a.local}]", []string{"--zone", "a.local", "--zone", "A.local."}, true, "--zone: zone "},
 		{"", []string{"--upstream", "dns"}, true, `--upstream: "dns" is no server`},
 		{"", []string{"--namespace", "Shop"}, true, `--namespace: "Shop" is no namespace`},
-		{"source: {manifests: here}", []string{"--namespace", "shop"}, true, "--manifests: not together with"},
 		{"", []string{"--manifests", "m", "--kubeconfig", "k"}, true, "--manifests: not together with"},
 	} {
 		_, err := given(append(c.flags, "--config", write(t, c.file))...)

@@ -40,11 +40,7 @@ func loadConfig(path string) (*config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config %s: %w", path, err)
 	}
-	for _, p := range []*string{&c.Source.Kubeconfig, &c.Source.Manifests} {
-		if *p != "" && *p != "-" && !filepath.IsAbs(*p) {
-			*p = filepath.Join(filepath.Dir(path), *p)
-		}
-	}
+	c.relativeTo(filepath.Dir(path))
 	return c, nil
 }
 

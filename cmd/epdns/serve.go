@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -68,7 +67,6 @@ func (f *serveFlags) settings(given func(flag string) bool) (*settings, error) {
 		if c, err = loadConfig(f.file); err != nil {
 			return nil, err
 		}
-		c.relativeTo(filepath.Dir(f.file))
 	}
 	f.config.Source = sourceConfig{
 		Kubeconfig: f.source.kubeconfig,
@@ -94,6 +92,9 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		_, err := fmt.Fprint(cmd.OutOrStdout(), reference)
 		return err
 	}
+	if err := notEmpty(cmd, "config", "manifests", "kubeconfig", "context"); err != nil {
+		return err
+	}
 	log, err := f.log.logger(cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -117,6 +118,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	defer dns.Close() // where something below fails
 	g, ctx := errgroup.WithContext(cmd.Context())
 	if s.http != "" {
 		h, err := listenHTTP(s.http, p, dns, log)

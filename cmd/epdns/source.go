@@ -30,6 +30,17 @@ func (f *sourceFlags) register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.namespaces, "namespace", nil, "watch this namespace only; repeat for several")
 }
 
+// notEmpty finds a file flag that was given without a file, as an unset variable of a
+// shell does: it must not mean something else.
+func notEmpty(cmd *cobra.Command, flags ...string) error {
+	for _, name := range flags {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+			return usagef("--%s is empty", name)
+		}
+	}
+	return nil
+}
+
 func (f *sourceFlags) check() error {
 	for i, ns := range f.namespaces {
 		if len(validation.IsDNS1123Label(ns)) > 0 {
