@@ -45,7 +45,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	}
 	fs := flag.NewFlagSet(args[0], flag.ExitOnError)
 	var what func(context.Context, *cluster.Cluster, string) error
-	check := func() error { return nil }
+	var check func() error
 	positive := func(n *int, name string) func() error {
 		return func() error {
 			if *n < 1 {
