@@ -165,6 +165,33 @@ func (w *world) step(slicesFeed registry.SliceFeed, servicesFeed registry.Servic
 	}
 }
 
+// checkAddresses checks that nothing is answered which no slice has at the moment.
+func (w *world) checkAddresses(t *testing.T, s *Set) {
+	t.Helper()
+	there := map[netip.Addr]bool{}
+	for _, o := range w.slices {
+		for _, e := range o.Endpoints {
+			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil {
+				there[a] = true
+			}
+		}
+	}
+	for _, services := range s.services {
+		for _, svc := range services.all {
+			for addr := range svc.addrs() {
+				if !there[addr] {
+					t.Fatalf("%s has %v, which no slice has", nameText(svc.suffix), addr)
+				}
+			}
+		}
+	}
+	for key := range s.index.all {
+		if addr, _ := netip.AddrFromSlice([]byte(key)); !there[addr] {
+			t.Fatalf("the reverse index has %v, which no slice has", addr)
+		}
+	}
+}
+
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
@@ -236,7 +263,8 @@ func dump(t *testing.T, s *Set) string {
 }
 
 // Whatever the events and their order, what is served in the end is what the
-// final objects alone would give, byte for byte.
+// final objects alone would give, byte for byte, and nothing on the way there has an
+// address that no slice has.
 func TestChangesEndAsIfBuiltFromNothing(t *testing.T) {
 	for seed := range uint64(60) {
 		w := newWorld(seed)
@@ -257,6 +285,7 @@ func TestChangesEndAsIfBuiltFromNothing(t *testing.T) {
 			}
 			if w.r.IntN(3) == 0 || i == 149 {
 				b.Build(follower.Take(), someTime.Add(time.Duration(i+1)*time.Second))
+				w.checkAddresses(t, b.Last())
 			}
 		}
 		fresh := registry.NewStore(quiet)
