@@ -13,8 +13,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// This file says which differences are meant, and counts them. docs/differences.md has
-// the reasons.
+// This file says which differences from NSD, Knot and BIND are meant, and counts them.
+// docs/differences.md has the reasons.
 
 // pair is a reply of ours and one to the same question of another server.
 type pair struct {
@@ -207,7 +207,7 @@ func (n *counts) fault(kind string, err error) {
 }
 
 // compare holds our reply against the others'.
-func (n *counts) compare(w *world, q question, replies *[servers]*reply) {
+func (n *counts) compare(w *world, q question, replies []*reply) {
 	n.replies++
 	if err := w.checkAdditional(q, replies[ours]); err != nil {
 		n.fault("additional", fmt.Errorf("%v: %w\n    %v", q, err, replies[ours]))

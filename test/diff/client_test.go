@@ -13,7 +13,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// This file asks all servers the same question.
+// This file asks several servers the same question.
 
 // way is how a question goes.
 type way int
@@ -75,15 +75,16 @@ func (q question) append(dst []byte, id uint16) ([]byte, error) {
 	return append(dst, 0, 0, flags, 0, 0, 0), nil
 }
 
-// asker has a socket of each kind to each server.
+// asker has a socket of each kind to each of some servers.
 type asker struct {
-	udp, tcp [servers]net.Conn
+	of       []server
+	udp, tcp [coreDNS + 1]net.Conn
 
 	query, reply []byte
 }
 
 func (a *asker) close() {
-	for s := range servers {
+	for _, s := range a.of {
 		for _, c := range []net.Conn{a.udp[s], a.tcp[s]} {
 			if c != nil {
 				c.Close()
@@ -98,32 +99,34 @@ const (
 	tries    = 3
 )
 
-// ask sends a question to all servers at once and returns their replies.
-func (a *asker) ask(q question) (replies [servers]*reply, err error) {
+// ask sends a question to the servers at once and returns their replies, in that order.
+func (a *asker) ask(q question) (replies []*reply, err error) {
 	id := uint16(rand.Uint32()) // late replies are those to another question
 	query, err := q.append(a.query[:0], id)
 	if err != nil {
 		return replies, err
 	}
 	a.query = query
-	for s := range servers {
+	for _, s := range a.of {
 		if err := a.send(s, q.way); err != nil {
 			return replies, fmt.Errorf("%v: %v: %w", s, q, err)
 		}
 	}
-	for s := range servers {
+	for _, s := range a.of {
 		wire, err := a.receive(s, q.way, id)
 		for try := 1; err != nil && try < tries; try++ {
 			if err = a.send(s, q.way); err == nil {
 				wire, err = a.receive(s, q.way, id)
 			}
 		}
+		var r *reply
 		if err == nil {
-			replies[s], err = parse(q, wire)
+			r, err = parse(q, wire)
 		}
 		if err != nil {
 			return replies, fmt.Errorf("%v: %v: %w", s, q, err)
 		}
+		replies = append(replies, r)
 	}
 	return replies, nil
 }

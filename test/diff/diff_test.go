@@ -27,6 +27,9 @@ var types = []uint16{
 const seed = 1
 
 func TestDifferences(t *testing.T) {
+	if err := needed(); err != nil {
+		t.Fatal(err)
+	}
 	total := newCounts()
 	for _, c := range []struct {
 		what      string
@@ -230,7 +233,7 @@ func compareAll(t *testing.T, w *world, names []string) *counts {
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			var a asker
+			a := asker{of: []server{ours, nsd, knot, bind}}
 			defer a.close()
 			n := newCounts()
 			for name := range todo {
@@ -246,7 +249,7 @@ func compareAll(t *testing.T, w *world, names []string) *counts {
 							silent.Add(1)
 							continue
 						}
-						n.compare(w, q, &replies)
+						n.compare(w, q, replies)
 					}
 				}
 			}

@@ -3,7 +3,8 @@
 // Package diff_test compares epdns with NSD, Knot and BIND. The zones that epdns hands out
 // by AXFR are loaded into all three; then every name of them, and many that are not there,
 // are asked of all four. What differs must be in the list in classes_test.go, which
-// docs/differences.md explains.
+// docs/differences.md explains. And it compares epdns with the CoreDNS of a real control
+// plane, which has the same EndpointSlices; that list is in coreclasses_test.go.
 //
 // All of it runs in namespaces of its own (network, processes), so ports are free and
 // nothing is left over.
@@ -39,7 +40,7 @@ var epdns string
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() {
-		fmt.Println("skipped: starts three other servers")
+		fmt.Println("skipped: starts other servers and a control plane")
 		return
 	}
 	run := outside
@@ -56,8 +57,8 @@ func TestMain(m *testing.M) {
 
 // outside builds epdns and runs this binary again in the namespaces.
 func outside() (status int, err error) {
-	if err := needed(); err != nil {
-		return 0, err
+	if _, err := find("ip"); err != nil {
+		return 0, errors.New("these tests need ip: sudo apt-get install iproute2")
 	}
 	dir, err := os.MkdirTemp("", "epdns-diff-")
 	if err != nil {
@@ -99,7 +100,7 @@ func outside() (status int, err error) {
 	case errors.As(err, &exit) && exit.Exited():
 		return exit.ExitCode(), nil
 	case errors.Is(err, syscall.EPERM):
-		return 0, fmt.Errorf("this test needs namespaces of its own, so root or user namespaces: %w", err)
+		return 0, fmt.Errorf("these tests need namespaces of its own, so root or user namespaces: %w", err)
 	}
 	return 0, err
 }

@@ -23,7 +23,7 @@ import (
 
 // This file starts epdns and the servers that it is compared with.
 
-// server is one of the four.
+// server is one of the five.
 type server int
 
 const (
@@ -31,15 +31,17 @@ const (
 	nsd
 	knot
 	bind
-	servers // how many
+	servers // how many have the same zones
+
+	coreDNS = servers // has the same cluster
 )
 
-func (s server) String() string { return [...]string{"epdns", "NSD", "Knot", "BIND"}[s] }
+func (s server) String() string { return [...]string{"epdns", "NSD", "Knot", "BIND", "CoreDNS"}[s] }
 
 // address is where a server answers.
 func (s server) address() string { return fmt.Sprintf("127.0.0.1:%d", 5300+int(s)) }
 
-// programs are the other servers', with Debian's packages and the flag that tells the
+// programs are those servers', with Debian's packages and the flag that tells the
 // version.
 var programs = [servers]struct{ name, pkg, version string }{
 	nsd:  {"nsd", "nsd", "-v"},
@@ -58,9 +60,6 @@ func find(program string) (string, error) {
 // needed says which Debian packages are missing.
 func needed() error {
 	var packages []string
-	if _, err := find("ip"); err != nil {
-		packages = append(packages, "iproute2")
-	}
 	for _, p := range programs[nsd:] {
 		if _, err := find(p.name); err != nil {
 			packages = append(packages, p.pkg)
@@ -189,15 +188,7 @@ func start(t *testing.T, s server, zones []*zone) {
 	}
 	// What AppArmor lets a program read goes by the program's path, so it must have another
 	// one to read files from here.
-	copied := filepath.Join(dir, programs[s].name)
-	program, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(copied, program, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	p := launch(t, exec.Command(copied, args...))
+	p := launch(t, exec.Command(copyProgram(t, dir, path), args...))
 	client := dns.Client{Timeout: time.Second}
 	eventually(t, func() error {
 		for _, z := range zones {
@@ -216,6 +207,20 @@ func start(t *testing.T, s server, zones []*zone) {
 		return nil
 	})
 	t.Logf("%v: %s", s, version(s))
+}
+
+// copyProgram copies a program into a directory and returns its path there.
+func copyProgram(t *testing.T, dir, path string) string {
+	t.Helper()
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(dir, filepath.Base(path))
+	if err := os.WriteFile(copied, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return copied
 }
 
 // nobody is the user that the servers run as.
