@@ -1,0 +1,348 @@
+//go:build linux
+
+package clients_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// This file starts programs, says what there is in the cluster, and waits for things.
+
+// grace is how long anything may take that is over in a moment on an idle machine.
+const grace = 20 * time.Second
+
+// eventually tries until there is no error.
+func eventually(t *testing.T, try func() error) {
+	t.Helper()
+	deadline := time.After(grace)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("after %v still: %v", grace, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// output is what a process writes, readable while it runs.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// process is a program that runs until the test ends, or until stop.
+type process struct {
+	cmd   *exec.Cmd
+	log   output
+	ended chan struct{}
+	err   error // read after ended
+	once  sync.Once
+}
+
+// start starts a program.
+func start(t *testing.T, argv ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() { p.stop(t) })
+	return p
+}
+
+// stop ends the program, which must not have ended before.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	p.once.Do(func() {
+		if err := p.running(); err != nil {
+			t.Error(err)
+		}
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-p.ended:
+		case <-time.After(grace):
+			t.Errorf("%s does not end", p.cmd.Path)
+			p.cmd.Process.Kill()
+			<-p.ended
+		}
+		if t.Failed() {
+			t.Logf("%s:\n%v", strings.Join(p.cmd.Args, " "), &p.log)
+		}
+	})
+}
+
+// running returns an error once p has ended.
+func (p *process) running() error {
+	select {
+	case <-p.ended:
+		return fmt.Errorf("a process has ended: %v\n%v", p.err, &p.log)
+	default:
+		return nil
+	}
+}
+
+// serve runs epdns and returns when it is ready, or only alive.
+func serve(t *testing.T, page string, args ...string) *process {
+	t.Helper()
+	p := start(t, append([]string{epdns, "serve", "--listen=" + epdnsIP + ":53"}, args...)...)
+	eventually(t, func() error {
+		if err := p.running(); err != nil {
+			t.Fatal(err)
+		}
+		return get("http://127.0.0.1:9153/"+page, io.Discard)
+	})
+	return p
+}
+
+func get(url string, body io.Writer) error {
+	resp, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	_, err = io.Copy(body, resp.Body)
+	return err
+}
+
+// namespace is the directory whose manifests are namespace dock.
+type namespace string
+
+// serveLamp runs epdns with Service lamp of so many ready pods.
+func serveLamp(t *testing.T, ready int, args ...string) namespace {
+	t.Helper()
+	dir := namespace(t.TempDir())
+	// Something else is always there.
+	dir.write(t, "bulb", []string{"10.20.9.9"}, nil)
+	first, last := 1, ready
+	if ready == 2 {
+		first, last = 11, 12
+	}
+	dir.write(t, "lamp", addresses(first, last), nil)
+	serve(t, "readyz", append([]string{"--manifests=" + string(dir)}, args...)...)
+	return dir
+}
+
+// lamp makes these the pods of Service lamp, and waits until epdns tells the ready ones.
+func (dir namespace) lamp(t *testing.T, ready, unready []string) {
+	t.Helper()
+	dir.write(t, "lamp", ready, unready)
+	eventually(t, func() error {
+		reply, err := ask("tcp", "lamp.dock.registry.local.", dns.TypeA)
+		if err == nil && (len(reply.Answer) != len(ready) || reply.Rcode != dns.RcodeSuccess) {
+			err = fmt.Errorf("epdns answers\n%v", reply)
+		}
+		return err
+	})
+}
+
+// noLamp takes Service lamp away.
+func (dir namespace) noLamp(t *testing.T) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(string(dir), "lamp.json")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		reply, err := ask("tcp", "lamp.dock.registry.local.", dns.TypeA)
+		if err == nil && reply.Rcode != dns.RcodeNameError {
+			err = fmt.Errorf("epdns answers\n%v", reply)
+		}
+		return err
+	})
+}
+
+// addresses are those of pods, by number.
+func addresses(first, last int) (list []string) {
+	for i := first; i <= last; i++ {
+		list = append(list, fmt.Sprintf("10.20.1.%d", i))
+	}
+	return list
+}
+
+func (dir namespace) write(t *testing.T, name string, ready, unready []string) {
+	t.Helper()
+	type object = map[string]any
+	family, endpoints := "IPv4", []object{}
+	for i, group := range [][]string{ready, unready} {
+		for _, address := range group {
+			if strings.Contains(address, ":") {
+				family = "IPv6" // all of them
+			}
+			endpoints = append(endpoints, object{"addresses": []string{address}, "conditions": object{"ready": i == 0}})
+		}
+	}
+	data, err := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": []object{
+		{
+			"apiVersion": "v1", "kind": "Service",
+			"metadata": object{"namespace": "dock", "name": name},
+			"spec": object{"clusterIP": "None",
+				"ports": []object{{"name": "http", "port": 8080, "protocol": "TCP"}}},
+		},
+		{
+			"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+			"metadata": object{"namespace": "dock", "name": name + "-1",
+				"labels": object{"kubernetes.io/service-name": name}},
+			"addressType": family,
+			"ports":       []object{{"name": "http", "port": 8080, "protocol": "TCP"}},
+			"endpoints":   endpoints,
+		},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(string(dir), name+".json")
+	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask puts a question to epdns, without EDNS.
+func ask(network, name string, typ uint16) (*dns.Msg, error) {
+	return exchange(network, new(dns.Msg).SetQuestion(name, typ))
+}
+
+// exchange does so from an address that the capture does not look at.
+func exchange(network string, m *dns.Msg) (*dns.Msg, error) {
+	client := dns.Client{Net: network, Timeout: 3 * time.Second, Dialer: &net.Dialer{}}
+	if network == "tcp" {
+		client.Dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}
+	} else {
+		client.Dialer.LocalAddr = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 9)}
+	}
+	reply, _, err := client.Exchange(m, epdnsIP+":53")
+	return reply, err
+}
+
+// other answers at otherIP with what answer says, until the test ends. What it returns are the
+// names it has been asked for.
+func other(t *testing.T, answer dns.HandlerFunc) func() []string {
+	t.Helper()
+	var mu sync.Mutex
+	var asked []string
+	conn, err := net.ListenPacket("udp", otherIP+":53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", otherIP+":53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, m *dns.Msg) {
+		mu.Lock()
+		asked = append(asked, m.Question[0].Name)
+		mu.Unlock()
+		answer(w, m)
+	})
+	for _, server := range []*dns.Server{{PacketConn: conn, Handler: handler}, {Listener: listener, Handler: handler}} {
+		started, ended := make(chan struct{}), make(chan struct{})
+		server.NotifyStartedFunc = func() { close(started) }
+		go func() {
+			defer close(ended)
+			if err := server.ActivateAndServe(); err != nil {
+				t.Error(err)
+			}
+		}()
+		<-started
+		t.Cleanup(func() {
+			if err := server.Shutdown(); err != nil {
+				t.Error(err)
+			}
+			<-ended
+		})
+	}
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return append([]string(nil), asked...)
+	}
+}
+
+// servePods takes connections at port 8080 of all pods.
+func servePods(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("tcp4", ":8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-ended
+	})
+}
+
+// resolvConf makes this the resolver's configuration.
+func resolvConf(t *testing.T, content string) {
+	t.Helper()
+	mount(t, "/etc/resolv.conf", content)
+}
+
+// mount puts a file of the test's over one of the system, in this mount namespace.
+func mount(t *testing.T, over, content string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), filepath.Base(over))
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount(path, over, "", syscall.MS_BIND, ""); err != nil {
+		t.Fatalf("mount over %s: %v", over, err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(over, 0); err != nil {
+			t.Errorf("unmount %s: %v", over, err)
+		}
+	})
+}
