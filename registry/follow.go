@@ -11,6 +11,8 @@ type Follower struct {
 	all   bool // unless all are
 	wake  chan struct{}
 	dirty map[Key]struct{} // under store.mu
+
+	places uint64 // what store.places was when TakeNodes was called last
 }
 
 // Follow returns a Follower of one Service. Close it when it is not needed any more.
@@ -36,6 +38,9 @@ func (s *Store) follow(f *Follower) *Follower {
 		return f
 	}
 	s.ofAll[f] = struct{}{}
+	if s.places > 0 {
+		f.wakeUp()
+	}
 	s.snapshots.Range(func(k, _ any) bool {
 		f.mark(k.(Key))
 		return true
@@ -64,6 +69,19 @@ func (f *Follower) Take() []*Service {
 	return out
 }
 
+// TakeNodes returns all Nodes as they are now, in order of their names, and whether
+// they are others than when it was called last. A follower of everything is woken
+// when they are.
+func (f *Follower) TakeNodes() (nodes []*Node, changed bool) {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	if f.places == f.store.places {
+		return nil, false
+	}
+	f.places = f.store.places
+	return f.store.nodesNow(), true
+}
+
 // Close ends the follower. Changed wakes no more.
 func (f *Follower) Close() {
 	s := f.store
@@ -80,6 +98,10 @@ func (f *Follower) Close() {
 // mark notes a change. It needs store.mu.
 func (f *Follower) mark(k Key) {
 	f.dirty[k] = struct{}{}
+	f.wakeUp()
+}
+
+func (f *Follower) wakeUp() {
 	select {
 	case f.wake <- struct{}{}:
 	default:

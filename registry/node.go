@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -33,6 +34,17 @@ func (s *Store) Node(name string) *Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes[name]
+}
+
+// AllNodes returns the Nodes as they are now, in order of their names.
+func (s *Store) AllNodes() []*Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodesNow()
+}
+
+func (s *Store) nodesNow() []*Node {
+	return slices.SortedFunc(maps.Values(s.nodes), func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
 }
 
 type nodeFeed struct {
@@ -77,39 +89,64 @@ func (f *nodeFeed) Delete(o *corev1.Node) {
 
 func (f *nodeFeed) Off() { f.Replace(nil) }
 
-// putNode notes in moved a Node whose zone is another than before.
+// putNode notes in moved a Node whose zone or region is another than before.
 func (s *Store) putNode(o *corev1.Node, moved map[string]struct{}) {
 	next, problems := translateNode(o)
 	s.report(objectID{kindNode, "", o.Name}, problems)
 	have := s.nodes[o.Name]
+	if have != nil && equalNode(have, next) {
+		return
+	}
 	s.nodes[o.Name] = next
-	if have == nil && next.Zone != "" || have != nil && have.Zone != next.Zone {
+	s.placesChanged()
+	if have == nil || have.Zone != next.Zone || have.Region != next.Region {
 		moved[o.Name] = struct{}{}
 	}
 }
 
-func (s *Store) dropNode(name string, moved map[string]struct{}) {
-	if s.nodes[name].Zone != "" {
-		moved[name] = struct{}{}
+func equalNode(a, b *Node) bool {
+	return a.UID == b.UID && a.Zone == b.Zone && a.Region == b.Region && a.Ready == b.Ready &&
+		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.PodCIDRs, b.PodCIDRs)
+}
+
+// placesChanged notes that the Nodes are others than before, and tells those who
+// follow everything. It needs s.mu.
+func (s *Store) placesChanged() {
+	s.places++
+	for f := range s.ofAll {
+		f.wakeUp()
 	}
+}
+
+func (s *Store) dropNode(name string, moved map[string]struct{}) {
+	moved[name] = struct{}{}
 	delete(s.nodes, name)
+	s.placesChanged()
 	delete(s.warned, objectID{kindNode, "", name})
 }
 
-// borrowZones gives each endpoint without a zone that of its Node.
-func (s *Store) borrowZones(slice *Slice) {
+// borrowPlaces gives each endpoint its Node's region, and where it has no zone of
+// its own its Node's zone.
+func (s *Store) borrowPlaces(slice *Slice) {
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
-		if e.zoneFromNode = e.Zone == "" && e.Node != ""; !e.zoneFromNode {
-			continue
-		}
-		if n := s.nodes[e.Node]; n != nil {
-			e.Zone = n.Zone
-		}
+		e.zoneFromNode = e.Zone == "" && e.Node != ""
+		s.borrowPlace(e)
 	}
 }
 
-// rezone replaces the slices with endpoints whose zone is that of a Node that moved.
+func (s *Store) borrowPlace(e *Endpoint) {
+	n := s.nodes[e.Node]
+	if n == nil {
+		n = &Node{}
+	}
+	e.Region = n.Region
+	if e.zoneFromNode {
+		e.Zone = n.Zone
+	}
+}
+
+// rezone replaces the slices with endpoints whose place is that of a Node that moved.
 // It goes over all slices, which a new or relabelled Node is rare enough for.
 func (s *Store) rezone(moved map[string]struct{}) {
 	if len(moved) == 0 {
@@ -119,7 +156,10 @@ func (s *Store) rezone(moved map[string]struct{}) {
 		have := s.slices[n]
 		var next *Slice
 		for i, e := range have.Endpoints {
-			if _, ok := moved[e.Node]; !ok || !e.zoneFromNode {
+			if _, ok := moved[e.Node]; !ok {
+				continue
+			}
+			if s.borrowPlace(&e); e == have.Endpoints[i] {
 				continue
 			}
 			if next == nil { // what is published does not change
@@ -127,10 +167,7 @@ func (s *Store) rezone(moved map[string]struct{}) {
 				c.Endpoints = slices.Clone(have.Endpoints)
 				next = &c
 			}
-			next.Endpoints[i].Zone = ""
-			if node := s.nodes[e.Node]; node != nil {
-				next.Endpoints[i].Zone = node.Zone
-			}
+			next.Endpoints[i] = e
 		}
 		if next != nil {
 			s.dropSlice(n, have)

@@ -76,3 +76,117 @@ func TestTranslateNode(t *testing.T) {
 		t.Errorf("%+v %q", n, problems)
 	}
 }
+
+// Whoever follows everything hears when a Node is another than before, and not of
+// its heartbeats.
+func TestTakeNodes(t *testing.T) {
+	s := NewStore(quiet)
+	nodes := s.Nodes()
+	nodes.Replace([]*corev1.Node{node("n2", "zone-b"), node("n1", "zone-a")})
+	f := s.FollowAll()
+	names := func() (out []string) {
+		list, changed := f.TakeNodes()
+		if !changed {
+			return []string{"unchanged"}
+		}
+		for _, n := range list {
+			out = append(out, n.Name+"/"+n.Zone)
+		}
+		return out
+	}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []string
+	}{
+		{"at first", func() {}, []string{"n1/zone-a", "n2/zone-b"}},
+		{"nothing", func() {}, []string{"unchanged"}},
+		{"a heartbeat", func() { nodes.Put(node("n1", "zone-a")) }, []string{"unchanged"}},
+		{"one moves", func() { nodes.Put(node("n1", "zone-c")) }, []string{"n1/zone-c", "n2/zone-b"}},
+		{"one has an address", func() {
+			o := node("n1", "zone-c")
+			o.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+			nodes.Put(o)
+		}, []string{"n1/zone-c", "n2/zone-b"}},
+		{"one goes", func() { nodes.Delete(node("n2", "zone-b")) }, []string{"n1/zone-c"}},
+		{"all go", func() { nodes.Off() }, nil},
+	} {
+		step.do()
+		woken := false
+		select {
+		case <-f.Changed():
+			woken = true
+		default:
+		}
+		got := names()
+		if !slices.Equal(got, step.want) {
+			t.Errorf("%s: %q, want %q", step.what, got, step.want)
+		}
+		if woken != !slices.Equal(got, []string{"unchanged"}) {
+			t.Errorf("%s: woken is %v", step.what, woken)
+		}
+	}
+}
+
+func TestRegionOfNode(t *testing.T) {
+	s := NewStore(quiet)
+	slices_, nodes := s.Slices(""), s.Nodes()
+	o := slice("a", "1", "web", "10.0.0.1")
+	o.Endpoints[0].NodeName, o.Endpoints[0].Zone = ptr("n1"), ptr("own")
+	slices_.Replace([]*discoveryv1.EndpointSlice{o})
+	nodes.Replace([]*corev1.Node{node("n1", "zone-a")})
+	if m := s.Snapshot("shop", "web").Members()[0]; m.Zone != "own" || m.Region != "coast" {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestTranslateHints(t *testing.T) {
+	o := slice("a", "1", "web", "10.0.0.1", "10.0.0.2", "10.0.0.3")
+	for i := range 2 {
+		o.Endpoints[i].Hints = &discoveryv1.EndpointHints{
+			ForZones: []discoveryv1.ForZone{{Name: "a"}, {Name: "b"}}, ForNodes: []discoveryv1.ForNode{{Name: "n.example"}},
+		}
+	}
+	got, _ := translateSlice(o)
+	h := got.Endpoints[0].Hints
+	if !slices.Equal(h.Zones(), []string{"a", "b"}) || !slices.Equal(h.Nodes(), []string{"n.example"}) {
+		t.Errorf("%q %q", h.Zones(), h.Nodes())
+	}
+	if h != got.Endpoints[1].Hints || h == got.Endpoints[2].Hints || got.Endpoints[2].Hints.Zones() != nil {
+		t.Error("equal hints are not equal, or others are")
+	}
+}
+
+// Labels and those annotations that are meant for us are kept, and a change of either
+// is a change of the Service.
+func TestLabelsAndAnnotations(t *testing.T) {
+	s := NewStore(quiet, AnnotationPrefix("dns.example"))
+	services := s.Services("")
+	o := service("web", "1")
+	o.Labels = map[string]string{"tier": "front", "app": "web"}
+	o.Annotations = map[string]string{"dns.example/ttl": "2s", "dns.exampleX/ttl": "3s", "registry.local/ttl": "4s"}
+	o.Spec.TrafficDistribution = ptr("PreferSameZone")
+	services.Replace([]*corev1.Service{o})
+	before := s.Snapshot("shop", "web")
+	got := before.Object
+	if !slices.Equal(got.Labels, Pairs{{"app", "web"}, {"tier", "front"}}) || !slices.Equal(got.Annotations, Pairs{{"ttl", "2s"}}) ||
+		got.TrafficDistribution != "PreferSameZone" || got.Labels.Get("tier") != "front" || got.Labels.Has("x") {
+		t.Errorf("%+v", got)
+	}
+	services.Put(o.DeepCopy())
+	if s.Snapshot("shop", "web") != before {
+		t.Error("the same object is a change")
+	}
+	for _, change := range []func(){
+		func() { o.Annotations["dns.example/ttl"] = "5s" },
+		func() { o.Labels["tier"] = "back" },
+		func() { o.Spec.TrafficDistribution = nil },
+	} {
+		before = s.Snapshot("shop", "web")
+		change()
+		services.Put(o.DeepCopy())
+		if s.Snapshot("shop", "web") == before {
+			t.Error("a change is none")
+		}
+	}
+}

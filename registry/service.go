@@ -1,6 +1,10 @@
 package registry
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+	"unique"
+)
 
 // Key names a Service.
 type Key struct {
@@ -38,6 +42,42 @@ type Object struct {
 	// Ports are those of the Service's spec: they tell which port names exist,
 	// not where the pods listen.
 	Ports []Port
+
+	// TrafficDistribution is the field of that name, empty where it is not set.
+	TrafficDistribution string
+
+	// Labels are the Service's, and Annotations those that have the Store's prefix,
+	// which is taken off.
+	Labels, Annotations Pairs
+}
+
+// Pairs are labels or annotations in order of their keys. They can be asked as
+// k8s.io/apimachinery/pkg/labels.Labels.
+type Pairs []Pair
+
+// Pair is one label or annotation.
+type Pair struct{ Key, Value string }
+
+// Lookup is the value of a key, and whether there is one.
+func (p Pairs) Lookup(key string) (value string, exists bool) {
+	for i := range p {
+		if p[i].Key == key {
+			return p[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// Get is the value of a key, empty where there is none.
+func (p Pairs) Get(key string) string {
+	value, _ := p.Lookup(key)
+	return value
+}
+
+// Has says whether there is such a key.
+func (p Pairs) Has(key string) bool {
+	_, ok := p.Lookup(key)
+	return ok
 }
 
 // Slice is what one EndpointSlice (discovery.k8s.io/v1) contributes.
@@ -47,6 +87,8 @@ type Slice struct {
 	// Service is the value of the label kubernetes.io/service-name, empty where
 	// the slice belongs to no Service.
 	Service string
+
+	Created int64 // Unix seconds, 0 where the source does not say
 
 	// Ports hold for every endpoint of the slice.
 	Ports []Port
@@ -67,12 +109,46 @@ type Endpoint struct {
 	// Pod is the name of the pod behind the endpoint, empty where it is no pod.
 	Pod string
 
-	// Zone is the endpoint's own, or where it has none its Node's.
-	Node, Zone   string
-	zoneFromNode bool
+	// Zone is the endpoint's own, or where it has none its Node's. Region is its
+	// Node's.
+	Node, Zone, Region string
+	zoneFromNode       bool
+
+	// Hints say for whom the endpoint is meant.
+	Hints Hints
 
 	// The conditions, with the meaning that discovery.k8s.io/v1 gives to nil.
 	Ready, Serving, Terminating bool
+}
+
+// Hints are the zones and nodes that an endpoint is meant for (EndpointHints of
+// discovery.k8s.io/v1). Equal ones are ==; the zero Hints are none.
+type Hints struct{ of unique.Handle[hints] }
+
+type hints struct{ zones, nodes string } // names, joined by spaces
+
+// NewHints makes Hints of names.
+func NewHints(zones, nodes []string) Hints {
+	if len(zones)+len(nodes) == 0 {
+		return Hints{}
+	}
+	return Hints{unique.Make(hints{strings.Join(zones, " "), strings.Join(nodes, " ")})}
+}
+
+// Zones are the zones that the endpoint is meant for.
+func (h Hints) Zones() []string {
+	if h == (Hints{}) {
+		return nil
+	}
+	return strings.Fields(h.of.Value().zones)
+}
+
+// Nodes are the nodes that the endpoint is meant for.
+func (h Hints) Nodes() []string {
+	if h == (Hints{}) {
+		return nil
+	}
+	return strings.Fields(h.of.Value().nodes)
 }
 
 // Port is a port of a Service or a slice.

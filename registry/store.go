@@ -19,7 +19,8 @@ import (
 //	store.Snapshot("shop", "web")            // anybody, at any time
 //	for svc, changes := range store.Watch(ctx, "shop", "web") { … }
 type Store struct {
-	log *slog.Logger
+	log    *slog.Logger
+	prefix string // of the annotations that are kept
 
 	// snapshots maps Key to *Service. It is written under mu, read without.
 	snapshots sync.Map
@@ -28,6 +29,7 @@ type Store struct {
 	services map[Key]*entry
 	slices   map[sliceName]*Slice
 	nodes    map[string]*Node
+	places   uint64 // rises with each change of nodes
 	feeds    []*feedState
 	scopes   map[string]bool  // scope of a Service feed ("" is all) → it is on
 	touched  map[Key]struct{} // by the change under way
@@ -54,11 +56,22 @@ type sliceName struct{ namespace, name string }
 
 type feedState struct{ synced bool }
 
+// DefaultAnnotationPrefix is what the annotations meant for epdns begin with.
+const DefaultAnnotationPrefix = "registry.local"
+
+// Option is a choice that NewStore takes.
+type Option func(*Store)
+
+// AnnotationPrefix says which annotations of Services are kept: those that begin
+// with prefix and a slash. It is DefaultAnnotationPrefix unless given.
+func AnnotationPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefix + "/" } }
+
 // NewStore returns an empty store that is not synced. It logs one line for each
 // object of which something had to be left out.
-func NewStore(log *slog.Logger) *Store {
-	return &Store{
+func NewStore(log *slog.Logger, options ...Option) *Store {
+	s := &Store{
 		log:      log,
+		prefix:   DefaultAnnotationPrefix + "/",
 		services: map[Key]*entry{},
 		slices:   map[sliceName]*Slice{},
 		nodes:    map[string]*Node{},
@@ -69,6 +82,10 @@ func NewStore(log *slog.Logger) *Store {
 		warned:   map[objectID]string{},
 		synced:   make(chan struct{}),
 	}
+	for _, o := range options {
+		o(s)
+	}
+	return s
 }
 
 // Snapshot returns the Service as it is now, or nil where there is none. It
@@ -284,7 +301,7 @@ func (s *Store) listed(namespace string) bool { return s.scopes[""] || s.scopes[
 
 func (s *Store) putSlice(o *discoveryv1.EndpointSlice) {
 	next, problems := translateSlice(o)
-	s.borrowZones(next)
+	s.borrowPlaces(next)
 	s.report(objectID{kindSlice, o.Namespace, o.Name}, problems)
 	n := sliceName{o.Namespace, o.Name}
 	if have := s.slices[n]; have != nil {
@@ -328,7 +345,7 @@ func (s *Store) dropSlice(n sliceName, have *Slice) {
 }
 
 func (s *Store) putService(o *corev1.Service) {
-	next, problems := translateService(o)
+	next, problems := translateService(o, s.prefix)
 	s.report(objectID{kindService, o.Namespace, o.Name}, problems)
 	k := Key{o.Namespace, o.Name}
 	e := s.entry(k)
@@ -407,5 +424,7 @@ func equalSlice(a, b *Slice) bool {
 
 func equalObject(a, b *Object) bool {
 	return a.UID == b.UID && a.IsExternalName == b.IsExternalName &&
-		a.ExternalName == b.ExternalName && slices.Equal(a.Ports, b.Ports)
+		a.ExternalName == b.ExternalName && slices.Equal(a.Ports, b.Ports) &&
+		a.TrafficDistribution == b.TrafficDistribution &&
+		slices.Equal(a.Labels, b.Labels) && slices.Equal(a.Annotations, b.Annotations)
 }

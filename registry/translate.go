@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"unique"
 
@@ -21,6 +22,9 @@ func translateSlice(in *discoveryv1.EndpointSlice) (out *Slice, problems []strin
 		Name:      in.Name,
 		UID:       string(in.UID),
 		Service:   in.Labels[discoveryv1.LabelServiceName],
+	}
+	if !in.CreationTimestamp.IsZero() {
+		out.Created = in.CreationTimestamp.Unix()
 	}
 	if out.Service != "" {
 		// Services are named so by the API; anything else could never be asked for.
@@ -85,6 +89,16 @@ func translateEndpoint(in *discoveryv1.Endpoint, family discoveryv1.AddressType)
 	if h := strings.ToLower(value(in.Hostname, "")); h != "" && len(validation.IsDNS1123Label(h)) == 0 {
 		out.Hostname = h
 	}
+	if in.Hints != nil {
+		var zones, nodes []string
+		for _, z := range in.Hints.ForZones {
+			zones = append(zones, z.Name)
+		}
+		for _, n := range in.Hints.ForNodes {
+			nodes = append(nodes, n.Name)
+		}
+		out.Hints = NewHints(zones, nodes)
+	}
 	if r := in.TargetRef; r != nil && r.Kind == "Pod" {
 		out.Pod = r.Name
 	}
@@ -97,13 +111,16 @@ func translateSlicePort(in *discoveryv1.EndpointPort) (Port, error) {
 }
 
 // translateService returns nil where the Service has no name that could be asked for.
-func translateService(in *corev1.Service) (out *Object, problems []string) {
+func translateService(in *corev1.Service, prefix string) (out *Object, problems []string) {
 	if len(validation.IsDNS1123Label(in.Name)) > 0 || len(validation.IsDNS1123Label(in.Namespace)) > 0 {
 		return nil, []string{"its name or namespace is not a DNS label; there is no such Service"}
 	}
 	out = &Object{
-		UID:            string(in.UID),
-		IsExternalName: in.Spec.Type == corev1.ServiceTypeExternalName,
+		UID:                 string(in.UID),
+		IsExternalName:      in.Spec.Type == corev1.ServiceTypeExternalName,
+		TrafficDistribution: value(in.Spec.TrafficDistribution, ""),
+		Labels:              pairs(in.Labels, ""),
+		Annotations:         pairs(in.Annotations, prefix),
 	}
 	if out.IsExternalName {
 		if err := checkExternalName(in.Spec.ExternalName); err != nil {
@@ -154,6 +171,17 @@ func translatePort(name string, protocol corev1.Protocol, number int32) (Port, e
 		return p, fmt.Errorf("name %q is not a DNS label", name)
 	}
 	return p, nil
+}
+
+// pairs are the entries whose keys begin with prefix, which is taken off.
+func pairs(in map[string]string, prefix string) (out Pairs) {
+	for k, v := range in {
+		if key, ok := strings.CutPrefix(k, prefix); ok {
+			out = append(out, Pair{shared(key), shared(v)})
+		}
+	}
+	slices.SortFunc(out, func(a, b Pair) int { return strings.Compare(a.Key, b.Key) })
+	return out
 }
 
 // shared returns the one copy of a text that many endpoints have.
