@@ -17,6 +17,8 @@ import (
 
 	"github.com/miekg/dns"
 	"sigs.k8s.io/yaml"
+
+	"epdns/internal/fakeapi"
 )
 
 // The cases of testdata/cases/watch are faults of clients of the Kubernetes API,
@@ -43,7 +45,21 @@ func TestWatchCases(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", path, err)
 				}
-				runSteps(t, path, steps, &starting)
+				var formats sync.WaitGroup
+				for _, jsonOnly := range []bool{false, true} {
+					name := "protobuf"
+					if jsonOnly {
+						name = "json"
+					}
+					formats.Go(func() {
+						t.Run(name, func(t *testing.T) {
+							api := newFakeAPI(t)
+							api.JSONOnly = jsonOnly
+							runSteps(t, path, steps, api, &starting)
+						})
+					})
+				}
+				formats.Wait()
 			})
 		})
 	}
@@ -51,8 +67,8 @@ func TestWatchCases(t *testing.T) {
 }
 
 // runSteps runs a case to its end or to the first step that does not hold.
-func runSteps(t *testing.T, path string, steps []watchStep, starting *sync.Mutex) {
-	r := &watchRun{api: newFakeAPI(t)}
+func runSteps(t *testing.T, path string, steps []watchStep, api *fakeAPI, starting *sync.Mutex) {
+	r := &watchRun{api: api}
 	start := func(how func(*testing.T, ...string) *program) {
 		starting.Lock()
 		defer starting.Unlock()
@@ -98,6 +114,7 @@ var watchSteps = map[string]func() watchStep{
 	"delete":          func() watchStep { return new(deleteStep) },
 	"drop-connection": func() watchStep { return new(dropStep) },
 	"stall":           func() watchStep { return new(stallStep) },
+	"damage":          func() watchStep { return new(damageStep) },
 	"compact":         func() watchStep { return new(compactStep) },
 	"gone410":         func() watchStep { return new(goneStep) },
 	"bookmark":        func() watchStep { return new(bookmarkStep) },
@@ -197,7 +214,7 @@ func (d *duration) UnmarshalJSON(raw []byte) error {
 }
 
 func knownKind(kind string) error {
-	if _, ok := apiKinds[kind]; !ok {
+	if !fakeapi.HasKind(kind) {
 		return fmt.Errorf("kind: there is none %q", kind)
 	}
 	return nil
@@ -211,14 +228,17 @@ func oneOf(option, value string, values ...string) error {
 	return nil
 }
 
-type applyStep []apiObject
+type applyStep []applied
+
+// applied is an object as in a manifest.
+type applied struct{ fakeapi.Object }
+
+func (a *applied) UnmarshalJSON(raw []byte) (err error) {
+	a.Object, err = fakeapi.Read(raw)
+	return err
+}
 
 func (s *applyStep) check() error {
-	for _, o := range *s {
-		if _, _, err := identify(o); err != nil {
-			return fmt.Errorf("apply: %w", err)
-		}
-	}
 	if len(*s) == 0 {
 		return errors.New("apply: no object")
 	}
@@ -227,9 +247,7 @@ func (s *applyStep) check() error {
 
 func (s *applyStep) do(r *watchRun) error {
 	for _, o := range *s {
-		if err := r.api.apply(o); err != nil {
-			return err
-		}
+		r.api.Apply(o.Object)
 	}
 	return nil
 }
@@ -250,7 +268,7 @@ func (s *deleteStep) check() error {
 
 func (s *deleteStep) do(r *watchRun) error {
 	for _, o := range *s {
-		if err := r.api.delete(o.Kind, objectID{o.Namespace, o.Name}); err != nil {
+		if err := r.api.Delete(o.Kind, fakeapi.ID{Namespace: o.Namespace, Name: o.Name}); err != nil {
 			return err
 		}
 	}
@@ -273,7 +291,7 @@ func (s *dropStep) check() error {
 func (s *dropStep) do(r *watchRun) error {
 	switch {
 	case s.Every != 0:
-		r.api.endEarly(time.Duration(s.Every), time.Duration(s.For))
+		r.api.EndEarly(time.Duration(s.Every), time.Duration(s.For))
 	case s.State == "down":
 		r.api.shut(false)
 	case s.State == "up":
@@ -297,12 +315,26 @@ func (s *stallStep) do(r *watchRun) error {
 	return nil
 }
 
+type damageStep struct {
+	Kind string
+	What fakeapi.Damage
+}
+
+func (s *damageStep) check() error {
+	if !slices.Contains(fakeapi.Damages(), s.What) {
+		return fmt.Errorf("damage: what: %q, not one of %q", s.What, fakeapi.Damages())
+	}
+	return knownKind(s.Kind)
+}
+
+func (s *damageStep) do(r *watchRun) error { return r.api.Damage(s.Kind, s.What) }
+
 type compactStep struct{ Keep uint64 }
 
 func (s *compactStep) check() error { return nil }
 
 func (s *compactStep) do(r *watchRun) error {
-	r.api.compact(s.Keep)
+	r.api.Compact(s.Keep)
 	return nil
 }
 
@@ -314,9 +346,9 @@ func (s *goneStep) check() error {
 
 func (s *goneStep) do(r *watchRun) error {
 	if s.At == "watch" {
-		r.api.expireWatches(s.Kind)
+		r.api.ExpireWatches(s.Kind)
 	} else {
-		r.api.expireRequest(s.Kind)
+		r.api.ExpireRequest(s.Kind)
 	}
 	return nil
 }
@@ -326,7 +358,7 @@ type bookmarkStep struct{}
 func (s *bookmarkStep) check() error { return nil }
 
 func (s *bookmarkStep) do(r *watchRun) error {
-	r.api.announce()
+	r.api.Announce()
 	return nil
 }
 
@@ -340,7 +372,7 @@ func (s *advanceStep) check() error {
 }
 
 func (s *advanceStep) do(r *watchRun) error {
-	r.api.advance(s.Versions)
+	r.api.Advance(s.Versions)
 	return nil
 }
 
@@ -354,7 +386,7 @@ func (s *lagStep) check() error {
 }
 
 func (s *lagStep) do(r *watchRun) error {
-	r.api.lagBehind(int(*s.Events))
+	r.api.LagBehind(int(*s.Events))
 	return nil
 }
 
@@ -371,7 +403,7 @@ func (s *slowStep) check() error {
 }
 
 func (s *slowStep) do(r *watchRun) error {
-	r.api.slowDown(s.Kind, time.Duration(s.Delay))
+	r.api.SlowDown(s.Kind, time.Duration(s.Delay))
 	return nil
 }
 
@@ -445,6 +477,11 @@ func (s *expectStep) check() error {
 	if err := oneOf("no-reply", s.NoReply, "", "servfail"); err != nil {
 		return err
 	}
+	for _, e := range s.Expect {
+		if e.repeat > 1 || e.keep != nil {
+			return fmt.Errorf("expect: %s: repeat and keep are for cases that stand still", e.text)
+		}
+	}
 	if s.API != nil {
 		return s.API.check()
 	}
@@ -486,7 +523,7 @@ func (s *expectStep) do(r *watchRun) error {
 	case <-r.program.ended:
 		return r.program.running()
 	}
-	return s.API.holds(r.api.counts(s.API.Kind, r.since, end))
+	return s.API.holds(r.api.Counts(s.API.Kind, r.since, end))
 }
 
 // ask asks each question once: wrong is what does not hold yet, never what may not
@@ -542,11 +579,11 @@ func (c *apiCheck) check() error {
 	return oneOf("api: when", c.When, "", "bookmarks")
 }
 
-func (c *apiCheck) holds(n apiCounts) error {
-	if c.When == "bookmarks" && !n.bookmarks {
+func (c *apiCheck) holds(n fakeapi.Counts) error {
+	if c.When == "bookmarks" && !n.Bookmarks {
 		return nil
 	}
-	return errors.Join(c.Lists.holds("lists", n.lists), c.Watches.holds("watches", n.watches), c.Replayed.holds("replayed-events", n.replayed))
+	return errors.Join(c.Lists.holds("lists", n.Lists), c.Watches.holds("watches", n.Watches), c.Replayed.holds("replayed-events", n.Replayed))
 }
 
 // span is N, <=N, >=N or A..B.
@@ -556,12 +593,18 @@ type span struct {
 }
 
 func (s *span) UnmarshalJSON(raw []byte) (err error) {
-	if s.text = string(raw); raw[0] == '"' {
-		if err := json.Unmarshal(raw, &s.text); err != nil {
+	text := string(raw)
+	if raw[0] == '"' {
+		if err := json.Unmarshal(raw, &text); err != nil {
 			return err
 		}
 	}
-	s.least, s.most = 0, math.MaxInt
+	*s, err = readSpan(text)
+	return err
+}
+
+func readSpan(text string) (s span, err error) {
+	s = span{text, 0, math.MaxInt}
 	number := func(text string) (n int) {
 		var wrong error
 		n, wrong = strconv.Atoi(text)
@@ -583,11 +626,13 @@ func (s *span) UnmarshalJSON(raw []byte) (err error) {
 	if err == nil && s.least > s.most {
 		err = fmt.Errorf("%q is empty", s.text)
 	}
-	return err
+	return s, err
 }
 
+func (s *span) has(n int) bool { return s.least <= n && n <= s.most }
+
 func (s *span) holds(what string, n int) error {
-	if s != nil && (n < s.least || n > s.most) {
+	if s != nil && !s.has(n) {
 		return fmt.Errorf("api: %s: %s: there were %d", what, s.text, n)
 	}
 	return nil

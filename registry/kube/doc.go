@@ -17,7 +17,8 @@
 // ever, at most [maxBackoff] apart (and a little more, by chance). A stream that
 // no longer moves is noticed in three ways: HTTP/2 pings and TCP keepalives find
 // a dead connection within 15 s, and a watch that stays silent for longer than
-// bookmarks take is opened again from where it was.
+// bookmarks take is ended. Either way the next one goes on where it was. Only after
+// a 410, or an event that is an error or can't be decoded, the state is read again.
 //
 // The initial state comes as a streaming list ("watchlist") where the server has
 // it. Some servers and proxies never send the bookmark that ends it; after
@@ -35,6 +36,6 @@
 // # Logging
 //
 // One line when something goes wrong and one when it is right again, however
-// many requests fail in between. client-go's own log lines are switched off for
-// what runs here.
+// many requests fail in between. A watch that brought an error is one line, too, but
+// has no second one. client-go's own log lines are switched off for what runs here.
 package kube

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptrace"
+	"reflect"
 	"sync"
 	"time"
 
@@ -43,10 +44,11 @@ type feed struct {
 	namespace string
 	lister    *lister
 
-	mu      sync.Mutex
-	status  FeedStatus
-	mode    string // of the initial state that is being read
-	upSince time.Time
+	mu        sync.Mutex
+	status    FeedStatus
+	mode      string // of the initial state that is being read
+	upSince   time.Time
+	refusedAt time.Time // when an event was last an error
 
 	// What is under way and may stall: a request, then its stream.
 	cancel  context.CancelFunc
@@ -250,6 +252,37 @@ func (f *feed) opened(w watch.Interface) {
 	if plain {
 		f.src.link.up(f)
 	}
+}
+
+// overheard sees the events of a watch before the reflector does, which tells nobody
+// of errors and of objects of another kind, and says whether it gets them. To an error
+// the reflector's answer is to read the whole state again. A stream that broke off is
+// kept from it, so that the next watch goes on where this one was.
+func (f *feed) overheard(e watch.Event) (pass bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e.Type != watch.Error {
+		if pass = reflect.TypeOf(e.Object) == reflect.TypeOf(f.kind.example); !pass {
+			f.status.Skipped++
+		}
+		return pass
+	}
+	err := apierrors.FromObject(e.Object)
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return true // the usual way to be told to list again
+	}
+	text, broken := broken(err)
+	if broken {
+		return f.initial // of a list, there is no place to go on from
+	}
+	again := time.Since(f.refusedAt) < silence
+	f.refusedAt = time.Now()
+	f.status.LastError, f.status.LastErrorTime = text, f.refusedAt
+	if !again {
+		f.src.log.Warn("an event of a watch is not understood or is an error; what is known stays, reading the state again",
+			"server", f.src.server, "kind", f.kind.name, "in", f.scope(), "err", text)
+	}
+	return true
 }
 
 // listed says that an initial state was handed over.

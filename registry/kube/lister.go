@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -88,6 +90,7 @@ func (l *lister) WatchWithContext(ctx context.Context, opts metav1.ListOptions) 
 		err = errCut
 	}
 	if err == nil {
+		w = newOverheard(wctx, w, l.feed.overheard)
 		l.feed.opened(w)
 		return w, nil
 	}
@@ -114,4 +117,65 @@ func (l *lister) WatchWithContext(ctx context.Context, opts metav1.ListOptions) 
 		err = errors.New(err.Error())
 	}
 	return nil, err
+}
+
+// overheard is a watch whose events are shown to somebody, who says which of them are
+// passed on. Once it is stopped there are none: what client-go makes of a stream that
+// was closed under it is an event, too, and looks like an error of the server.
+type overheard struct {
+	watch.Interface
+	events  chan watch.Event
+	stop    sync.Once
+	stopped chan struct{}
+}
+
+func newOverheard(ctx context.Context, w watch.Interface, pass func(watch.Event) bool) *overheard {
+	o := &overheard{Interface: w, events: make(chan watch.Event), stopped: make(chan struct{})}
+	go func() {
+		defer close(o.events)
+		for e := range w.ResultChan() {
+			if o.ended(ctx) {
+				return
+			}
+			if !pass(e) {
+				continue
+			}
+			select {
+			case o.events <- e:
+			case <-o.stopped:
+				return
+			}
+		}
+	}()
+	return o
+}
+
+func (o *overheard) ended(ctx context.Context) bool {
+	select {
+	case <-o.stopped:
+		return true
+	default:
+		return ctx.Err() != nil
+	}
+}
+
+func (o *overheard) ResultChan() <-chan watch.Event { return o.events }
+
+func (o *overheard) Stop() {
+	o.stop.Do(func() { close(o.stopped) })
+	o.Interface.Stop()
+}
+
+// decoding marks an error event that client-go made of what it read.
+const decoding metav1.CauseType = "ClientWatchDecoding"
+
+// broken says whether an error event is about the stream: its connection was lost, or
+// where the next event begins can't be told. text is the error without wrapping. An
+// object that is not understood comes in a stream that is well.
+func broken(err error) (text string, yes bool) {
+	cause, ours := apierrors.StatusCause(err, decoding)
+	if !ours {
+		return reason(err), false
+	}
+	return cause.Message, !strings.Contains(cause.Message, "unable to decode watch event")
 }

@@ -3,6 +3,9 @@ package kube
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,14 +24,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"epdns/internal/fakeapi"
 	"epdns/registry"
 )
 
-var sliceType = metav1.TypeMeta{Kind: "EndpointSlice", APIVersion: "discovery.k8s.io/v1"}
-
 func slice(service, name string, addresses ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		TypeMeta: sliceType,
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: name, UID: types.UID("uid-" + name),
 			Labels: map[string]string{discoveryv1.LabelServiceName: service},
@@ -42,7 +44,6 @@ func slice(service, name string, addresses ...string) *discoveryv1.EndpointSlice
 
 func service(name string) *corev1.Service {
 	return &corev1.Service{
-		TypeMeta:   metav1.TypeMeta{Kind: "Service", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)},
 	}
 }
@@ -79,7 +80,7 @@ func (b *logBuffer) String() string {
 // world is a source at work on a fake cluster, in fake time.
 type world struct {
 	t     *testing.T
-	api   *fakeAPI
+	api   *fakeapi.Server
 	pipe  *pipe
 	src   *Source
 	store *registry.Store
@@ -90,11 +91,11 @@ type world struct {
 // newWorld has Service shop/web with one endpoint.
 func newWorld(t *testing.T, namespaces ...string) *world {
 	t.Helper()
-	w := &world{t: t, api: newFakeAPI(), log: &logBuffer{}, ended: make(chan error, 1)}
+	w := &world{t: t, api: fakeapi.New(), log: &logBuffer{}, ended: make(chan error, 1)}
 	w.pipe = &pipe{handler: w.api}
 	w.pipe.connects.Store(true)
-	w.api.put(service("web"))
-	w.api.put(slice("web", "web-1", "10.0.0.1"))
+	w.api.Apply(service("web"))
+	w.api.Apply(slice("web", "web-1", "10.0.0.1"))
 	if namespaces == nil {
 		namespaces = []string{""}
 	}
@@ -131,6 +132,24 @@ func (w *world) run() {
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// delete deletes an object of namespace shop.
+func (w *world) delete(kind, name string) {
+	w.t.Helper()
+	if err := w.api.Delete(kind, fakeapi.ID{Namespace: "shop", Name: name}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// lists counts the LISTs of a kind.
+func (w *world) lists(kind string) (n int) {
+	for _, r := range w.api.Requests() {
+		if r.Kind == kind && !r.Watch {
+			n++
+		}
+	}
+	return n
 }
 
 func (w *world) synced() bool {
@@ -180,24 +199,23 @@ func TestFollowsTheCluster(t *testing.T) {
 				}
 				w.wantAddresses("web", "10.0.0.1")
 
-				w.api.put(slice("web", "web-2", "10.0.0.2"))
+				w.api.Apply(slice("web", "web-2", "10.0.0.2"))
 				synctest.Wait()
 				w.wantAddresses("web", "10.0.0.1", "10.0.0.2")
 
-				w.api.put(slice("web", "web-1", "10.0.0.9"))
+				w.api.Apply(slice("web", "web-1", "10.0.0.9"))
 				synctest.Wait()
 				w.wantAddresses("web", "10.0.0.9", "10.0.0.2")
 
-				w.api.delete(slice("web", "web-2"))
+				w.delete("EndpointSlice", "web-2")
 				synctest.Wait()
 				w.wantAddresses("web", "10.0.0.9")
 
 				placed := slice("web", "web-1", "10.0.0.9")
 				nodeName := "n1"
 				placed.Endpoints[0].NodeName = &nodeName
-				w.api.put(placed)
-				w.api.put(&corev1.Node{
-					TypeMeta:   metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
+				w.api.Apply(placed)
+				w.api.Apply(&corev1.Node{
 					ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelTopologyZone: "zone-a"}},
 				})
 				synctest.Wait()
@@ -205,7 +223,7 @@ func TestFollowsTheCluster(t *testing.T) {
 					t.Errorf("zone %q of an endpoint on a Node in zone-a", zone)
 				}
 
-				w.api.delete(service("web"))
+				w.delete("Service", "web")
 				synctest.Wait()
 				if w.store.Snapshot("shop", "web") != nil {
 					t.Error("deleted Service still exists")
@@ -224,7 +242,7 @@ func TestFollowsTheCluster(t *testing.T) {
 func TestNodesForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.api.set(func() { w.api.forbidden["nodes"] = true })
+		w.api.Forbid("Node", true)
 		w.run()
 		if !w.synced() {
 			t.Fatal("a feed that is off counts as synced")
@@ -233,7 +251,7 @@ func TestNodesForbidden(t *testing.T) {
 		after(5 * time.Minute)
 		w.wantLines(1, "level=WARN msg=\"no right to list Nodes: an endpoint without a zone of its own has none")
 		w.wantLines(1, "")
-		w.api.set(func() { w.api.forbidden["nodes"] = false })
+		w.api.Forbid("Node", false)
 		after(time.Minute)
 		w.wantLines(1, "level=INFO msg=\"Nodes may be listed now")
 	})
@@ -242,8 +260,8 @@ func TestNodesForbidden(t *testing.T) {
 func TestServicesForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.api.set(func() { w.api.forbidden["services"] = true })
-		w.api.put(slice("orphan", "orphan-1", "10.0.0.5"))
+		w.api.Forbid("Service", true)
+		w.api.Apply(slice("orphan", "orphan-1", "10.0.0.5"))
 		w.run()
 		if !w.synced() {
 			t.Fatal("a feed that is off counts as synced")
@@ -253,17 +271,17 @@ func TestServicesForbidden(t *testing.T) {
 			t.Errorf("status %+v", st)
 		}
 		after(50 * time.Second)
-		if n := w.api.count(isList("services")); n != 1 {
+		if n := w.lists("Service"); n != 1 {
 			t.Errorf("%d lists of services within the first minute", n)
 		}
 		after(5 * time.Minute)
-		if n := w.api.count(isList("services")); n != 6 {
+		if n := w.lists("Service"); n != 6 {
 			t.Errorf("%d lists of services in five minutes, want one each", n)
 		}
 		w.wantLines(1, "")
 		w.wantLines(1, "level=WARN msg=\"no right to list Services")
 
-		w.api.set(func() { w.api.forbidden["services"] = false })
+		w.api.Forbid("Service", false)
 		after(time.Minute)
 		if st := w.status(1); st.Off || st.Lists != 1 {
 			t.Errorf("status %+v", st)
@@ -276,8 +294,8 @@ func TestServicesForbidden(t *testing.T) {
 		w.wantLines(2, "")
 
 		// Taken away again, the state stays.
-		w.api.set(func() { w.api.forbidden["services"] = true })
-		w.api.expire()
+		w.api.Forbid("Service", true)
+		w.api.Expire()
 		after(5 * time.Minute)
 		if st := w.status(1); st.Off || st.Connected || st.LastError == "" {
 			t.Errorf("status %+v", st)
@@ -286,7 +304,7 @@ func TestServicesForbidden(t *testing.T) {
 		w.wantLines(1, "no right to read services in all namespaces; what is known stays")
 		w.wantLines(3, "")
 
-		w.api.set(func() { w.api.forbidden["services"] = false })
+		w.api.Forbid("Service", false)
 		after(10 * time.Second)
 		w.wantLines(1, "watching again")
 		w.wantLines(4, "")
@@ -297,20 +315,20 @@ func TestSlicesForbidden(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
 		namespaces []string
-		deny       func(*fakeAPI)
+		deny       func(*fakeapi.Server)
 		want       []string
 	}{
-		{"everywhere", nil, func(a *fakeAPI) { a.forbidden["endpointslices"] = true },
+		{"everywhere", nil, func(a *fakeapi.Server) { a.Forbid("EndpointSlice", true) },
 			[]string{"endpointslices.discovery.k8s.io", "http://cluster", "cannot list", "grant list and watch endpointslices.discovery.k8s.io in all namespaces (ClusterRole)"}},
-		{"in a namespace", []string{"shop"}, func(a *fakeAPI) { a.forbidden["endpointslices"] = true },
+		{"in a namespace", []string{"shop"}, func(a *fakeapi.Server) { a.Forbid("EndpointSlice", true) },
 			[]string{"in namespace shop (Role)"}},
-		{"credentials", nil, func(a *fakeAPI) { a.code = http.StatusUnauthorized },
+		{"credentials", nil, func(a *fakeapi.Server) { a.Fail(http.StatusUnauthorized) },
 			[]string{"does not accept our credentials", "cluster http://cluster (test)"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, tc.namespaces...)
-				w.api.set(func() { tc.deny(w.api) })
+				tc.deny(w.api)
 				err := w.src.Run(t.Context(), w.store)
 				if err == nil {
 					t.Fatal("no error")
@@ -332,8 +350,8 @@ func TestSlicesForbiddenLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.run()
-		w.api.set(func() { w.api.forbidden["endpointslices"] = true })
-		w.api.expire()
+		w.api.Forbid("EndpointSlice", true)
+		w.api.Expire()
 		after(time.Minute)
 		w.wantAddresses("web", "10.0.0.1")
 		w.wantLines(1, "no right to read endpointslices.discovery.k8s.io")
@@ -370,29 +388,33 @@ func TestUnreachableAtStart(t *testing.T) {
 }
 
 func TestLostLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.run()
-		after(time.Minute)
-		w.pipe.refused.Store(true)
-		w.pipe.cut()
-		after(time.Hour)
-		w.wantAddresses("web", "10.0.0.1")
-		if st := w.status(0); st.Connected || !st.Synced {
-			t.Errorf("status %+v", st)
-		}
-		w.api.put(slice("web", "web-2", "10.0.0.2")) // meanwhile
+	for _, how := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, errors.New("http2: client connection lost")} {
+		t.Run(how.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.run()
+				after(time.Minute)
+				w.pipe.refused.Store(true)
+				w.pipe.cut(how)
+				after(time.Hour)
+				w.wantAddresses("web", "10.0.0.1")
+				if st := w.status(0); st.Connected || !st.Synced {
+					t.Errorf("status %+v", st)
+				}
+				w.api.Apply(slice("web", "web-2", "10.0.0.2")) // meanwhile
 
-		w.pipe.refused.Store(false)
-		after(7 * time.Second)
-		w.wantAddresses("web", "10.0.0.1", "10.0.0.2")
-		w.wantLines(1, "level=WARN msg=\"no connection")
-		w.wantLines(1, "watching again")
-		w.wantLines(2, "")
-		if st := w.status(0); st.Lists != 1 || !st.Connected {
-			t.Errorf("status %+v: the watch should have gone on where it was", st)
-		}
-	})
+				w.pipe.refused.Store(false)
+				after(7 * time.Second)
+				w.wantAddresses("web", "10.0.0.1", "10.0.0.2")
+				w.wantLines(1, "level=WARN msg=\"no connection")
+				w.wantLines(1, "watching again")
+				w.wantLines(2, "")
+				if st := w.status(0); st.Lists != 1 || !st.Connected {
+					t.Errorf("status %+v: the watch should have gone on where it was", st)
+				}
+			})
+		})
+	}
 }
 
 // client-go shows a watch that timed out or was cut off before it began as one that
@@ -402,7 +424,7 @@ func TestWatchCutBeforeItBegan(t *testing.T) {
 		w := newWorld(t)
 		w.run()
 		w.pipe.cutsEarly.Store(true)
-		w.pipe.cut()
+		w.pipe.cut(io.EOF)
 		after(time.Minute)
 		w.wantAddresses("web", "10.0.0.1")
 		if w.status(0).Connected {
@@ -422,13 +444,13 @@ func TestErrorsAtStart(t *testing.T) {
 		t.Run(http.StatusText(code), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.api.set(func() { w.api.code = code })
+				w.api.Fail(code)
 				w.run()
 				after(10 * time.Minute)
 				if w.synced() || w.status(1).Off {
 					t.Error("taken for an answer")
 				}
-				w.api.set(func() { w.api.code = 0 })
+				w.api.Fail(0)
 				after(7 * time.Second)
 				if !w.synced() {
 					t.Error("not synced")
@@ -444,7 +466,7 @@ func TestErrorsAtStart(t *testing.T) {
 func TestStreamingListWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.api.set(func() { w.api.endless = true })
+		w.api.Endless(true)
 		w.run()
 		after(w.src.SyncDeadline - time.Second)
 		if w.synced() {
@@ -463,11 +485,11 @@ func TestStreamingListWithoutEnd(t *testing.T) {
 		w.wantLines(1, "using LIST and WATCH")
 		w.wantLines(1, "")
 
-		w.api.put(slice("web", "web-2", "10.0.0.2"))
+		w.api.Apply(slice("web", "web-2", "10.0.0.2"))
 		synctest.Wait()
 		w.wantAddresses("web", "10.0.0.1", "10.0.0.2")
 
-		w.api.expire() // no streaming list this time
+		w.api.Expire() // no streaming list this time
 		after(time.Second)
 		if st := w.status(0); st.Lists != 2 || st.Mode != "list" {
 			t.Errorf("status %+v", st)
@@ -479,11 +501,11 @@ func TestStreamingListWithoutEnd(t *testing.T) {
 func TestStreamingListCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.api.set(func() { w.api.endless = true })
+		w.api.Endless(true)
 		w.run()
 		for range 4 {
 			after(3 * time.Second)
-			w.pipe.cut()
+			w.pipe.cut(io.EOF)
 		}
 		synctest.Wait()
 		if !w.synced() {
@@ -511,7 +533,7 @@ func TestDeadlineNeedsAnAnswer(t *testing.T) {
 			if !w.synced() {
 				t.Fatal("not synced")
 			}
-			w.api.expire()
+			w.api.Expire()
 			after(time.Minute)
 			if st := w.status(0); st.Mode != "watchlist" {
 				t.Errorf("status %+v", st)
@@ -563,19 +585,79 @@ func TestExpired(t *testing.T) {
 			}
 		}()
 		// A change that no watch tells.
-		w.api.set(func() {
-			o := slice("web", "web-2", "10.0.0.2")
-			o.ResourceVersion = "1"
-			w.api.objects["endpointslices"]["shop/web-2"] = o
-			delete(w.api.objects["endpointslices"], "shop/web-1")
-		})
-		w.api.expire()
+		err := w.api.Swap("EndpointSlice", fakeapi.ID{Namespace: "shop", Name: "web-1"}, slice("web", "web-2", "10.0.0.2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.api.Expire()
 		synctest.Wait()
 		w.wantAddresses("web", "10.0.0.2")
 		if st := w.status(0); st.Lists != 2 || st.Relists() != 1 {
 			t.Errorf("status %+v", st)
 		}
 		w.wantLines(0, "")
+	})
+}
+
+// After an object that can't be decoded the state is read again; one that can and is of
+// another kind is passed over. Neither goes unnoticed.
+func TestDamagedEvents(t *testing.T) {
+	for _, jsonOnly := range []bool{false, true} {
+		for _, damage := range fakeapi.Damages() {
+			t.Run(fmt.Sprintf("%s,json=%t", damage, jsonOnly), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					w.api.JSONOnly = jsonOnly
+					w.run()
+					after(time.Minute)
+					if err := w.api.Damage("EndpointSlice", damage); err != nil {
+						t.Fatal(err)
+					}
+					w.api.Apply(slice("web", "web-1", "10.0.0.2"))
+					w.api.Apply(slice("web", "web-1", "10.0.0.3"))
+					after(time.Second)
+					w.wantAddresses("web", "10.0.0.3")
+					w.api.Apply(slice("web", "web-1", "10.0.0.4"))
+					synctest.Wait()
+					w.wantAddresses("web", "10.0.0.4")
+
+					relists, skipped, lines := uint64(1), uint64(0), 1
+					switch {
+					case damage == fakeapi.OtherKind:
+						relists, skipped, lines = 0, 1, 0
+					case damage == fakeapi.CutMessage:
+						relists, lines = 0, 0 // the stream is broken, and the next one goes on where it was
+					}
+					if st := w.status(0); st.Relists() != relists || st.Skipped != skipped || !st.Connected || (st.LastError != "") != (lines > 0) {
+						t.Errorf("status %+v", st)
+					}
+					w.wantLines(lines, "level=WARN msg=\"an event of a watch is not understood")
+					w.wantLines(lines, "")
+				})
+			})
+		}
+	}
+}
+
+// A server or a proxy that damages every watch is not asked without a pause, and is
+// one line in the log.
+func TestDamageWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run()
+		for range 120 {
+			if err := w.api.Damage("EndpointSlice", fakeapi.BadField); err != nil {
+				t.Fatal(err)
+			}
+			w.api.Apply(slice("web", "web-1", "10.0.0.2"))
+			after(time.Second)
+		}
+		w.wantAddresses("web", "10.0.0.2")
+		if n := w.status(0).Lists; n > 40 {
+			t.Errorf("%d lists in two minutes", n)
+		}
+		w.wantLines(1, "level=WARN msg=\"an event of a watch is not understood")
+		w.wantLines(1, "")
 	})
 }
 
@@ -587,10 +669,10 @@ func TestSilence(t *testing.T) {
 		w.run()
 		after(silence + time.Second)
 		st := w.status(0)
-		if st.Reopened != 1 || !st.Connected {
+		if st.Reopened != 1 || !st.Connected || st.Relists() != 0 {
 			t.Errorf("status %+v", st)
 		}
-		w.api.put(slice("web", "web-2", "10.0.0.2"))
+		w.api.Apply(slice("web", "web-2", "10.0.0.2"))
 		synctest.Wait()
 		w.wantAddresses("web", "10.0.0.1", "10.0.0.2")
 		after(silence - time.Second)
@@ -617,9 +699,9 @@ func TestSinkIgnoresOtherTypes(t *testing.T) {
 
 // The real client, over a socket, from a kubeconfig.
 func TestOverHTTP(t *testing.T) {
-	api := newFakeAPI()
-	api.put(service("web"))
-	api.put(slice("web", "web-1", "10.0.0.1"))
+	api := fakeapi.New()
+	api.Apply(service("web"))
+	api.Apply(slice("web", "web-1", "10.0.0.1"))
 	server := httptest.NewServer(api)
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "config")
@@ -644,11 +726,9 @@ func TestOverHTTP(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	api.mu.Lock()
-	defer api.mu.Unlock()
-	for _, r := range api.requests {
-		if !strings.HasPrefix(r.UserAgent(), "epdns/") {
-			t.Errorf("user agent %q", r.UserAgent())
+	for _, r := range api.Requests() {
+		if agent := r.Header.Get("User-Agent"); !strings.HasPrefix(agent, "epdns/") {
+			t.Errorf("user agent %q", agent)
 		}
 		if a := r.Header.Get("Accept"); !strings.HasPrefix(a, "application/vnd.kubernetes.protobuf") || !strings.Contains(a, "json") {
 			t.Errorf("accept %q", a)
