@@ -62,6 +62,9 @@ func (s *Source) look(now time.Time) (changed bool, err error) {
 			continue
 		}
 		delete(s.files, name)
+		if len(f.told) > 0 {
+			s.log.Info("a manifest with a fault is gone", "file", s.shown(name))
+		}
 		s.dropped = s.dropped || f.good != nil
 		changed = true
 	}

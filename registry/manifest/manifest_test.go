@@ -528,7 +528,7 @@ func TestBrokenFile(t *testing.T) {
 		w.wantLog(1, "level=WARN")
 		w.put("a.yaml", docs("oops\n", slice("web-1", "web", "10.0.0.9")))
 		w.polls(2)
-		w.wantLog(2, "level=WARN")
+		w.wantLog(2, "a manifest has a fault; what the file said before stays")
 		w.want("web 10.0.0.1 10.0.0.8", "web")
 
 		w.put("a.yaml", slice("web-1", "web", "10.0.0.9"))
@@ -543,6 +543,8 @@ func TestBrokenFile(t *testing.T) {
 		w.polls(2)
 		w.want("web 10.0.0.9 10.0.0.8", "web")
 		w.wantLog(3, "level=WARN")
+		w.wantLog(1, "a manifest has a fault; nothing of the file is used")
+		w.wantLog(1, "a manifest with a fault is gone\" file=m/c.yaml")
 		if st := w.src.Status(); st.Broken != 0 || st.Files != 2 {
 			t.Errorf("status %+v", st)
 		}

@@ -193,9 +193,14 @@ func (s *Source) tell() {
 		var now []string
 		for _, fault := range f.faults() {
 			now = append(now, fault.Error())
-			if !slices.Contains(f.told, fault.Error()) {
-				s.log.Warn("a manifest has a fault; what the file said before stays", "err", fault)
+			if slices.Contains(f.told, fault.Error()) {
+				continue
 			}
+			effect := "what the file said before stays"
+			if f.good == nil {
+				effect = "nothing of the file is used"
+			}
+			s.log.Warn("a manifest has a fault; "+effect, "err", fault)
 		}
 		if len(now) == 0 && len(f.told) > 0 {
 			s.log.Info("a manifest is right again", "file", s.shown(name))
