@@ -40,12 +40,12 @@ check: lint
 	$(GO) test ./...
 
 lint:
-	@unformatted=$$(gofmt -l cmd dnsserver registry zones test *.go); \
+	@unformatted=$$(gofmt -l cmd dnsserver internal registry zones test *.go); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	$(GO) tool -modfile=test/tools/lint/go.mod staticcheck ./...
 	cd test && $(GO) tool -modfile=tools/lint/go.mod staticcheck ./...
 
-# What the tests need beyond Go: a C compiler for the race detector, dig and nslookup.
+# What the tests need beyond Go: a C compiler for the race detector, dig, nslookup and ip.
 tools:
 	@.ci/tools
 
@@ -60,13 +60,7 @@ measure:
 	cd test && $(GO) run ./cmd/measure scale
 
 fuzz:
-	$(GO) test ./dnsserver -run TestHammer -hammer 10000000
-	$(GO) test ./dnsserver -run '^$$' -fuzz FuzzRespond -fuzztime $(FUZZTIME)
-	$(GO) test ./zones -run '^$$' -fuzz FuzzDashed -fuzztime $(FUZZTIME)
-	$(GO) test ./zones -run '^$$' -fuzz FuzzReverse -fuzztime $(FUZZTIME)
-	$(GO) test ./registry/manifest -run '^$$' -fuzz FuzzManifest -fuzztime $(FUZZTIME) -fuzzminimizetime 20x
-	$(GO) test ./cmd/epdns -run '^$$' -fuzz FuzzConfig -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
-	$(GO) test ./cmd/epdns -run '^$$' -fuzz FuzzEvents -fuzztime $(FUZZTIME)
+	@GO='$(GO)' .ci/fuzz $(FUZZTIME)
 
 clean:
 	rm -rf $(BUILD)
