@@ -44,7 +44,7 @@ func TestCaseForm(t *testing.T) {
 		{"QUERY a. A\n  answer-count: many\n", `2: check "answer-count: many"`},
 		{"QUERY a. A\n  answer-all: 10\n", `2: check "answer-all: 10"`},
 		{"QUERY a. A\n  answer-all: /(/\n", `2: check "answer-all: /(/"`},
-		{"QUERY a. A\n  answer-ttl: 5\n", `2: check "answer-ttl: 5"`},
+		{"QUERY a. A\n  answer-ttl: five\n", `2: check "answer-ttl: five"`},
 		{"QUERY a. A\n  additional-has: a. A\n", `2: check "additional-has: a. A"`},
 		{"QUERY a. A\n  authority: NS a.\n", `2: check "authority: NS a."`},
 		{"QUERY a. A\n  flags: aa,xx\n", `2: check "flags: aa,xx"`},

@@ -18,7 +18,11 @@ import (
 
 // The cases of testdata/cases/dns are faults of other name servers, each with a
 // cluster that brings it out. testdata/cases/README.md describes their form, of
-// which this file is the only reader.
+// which this file is the reader, with rankcases_test.go for what the cases of
+// testdata/cases/rank say besides.
+
+// caseZones are the zones of a case without a configuration file.
+var caseZones = []string{"--zone", zone, "--reverse", "10.0.0.0/8", "--reverse", "192.0.2.0/24", "--reverse", "2001:db8::/32"}
 
 func TestCases(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/cases/dns/*")
@@ -28,43 +32,77 @@ func TestCases(t *testing.T) {
 	for _, dir := range dirs {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			if why := readFile(t, filepath.Join(dir, "why.md")); !strings.HasPrefix(why, "# ") {
-				t.Error("why.md has no title")
-			}
-			path := filepath.Join(dir, "expect.txt")
-			expectations, err := parseExpect(readFile(t, path))
-			if err != nil {
-				t.Fatalf("%s:%v", path, err)
-			}
-			p := serve(t, "--manifests", filepath.Join(dir, "cluster.yaml"), "--listen", ":0", "--zone", zone,
-				"--reverse", "10.0.0.0/8", "--reverse", "192.0.2.0/24", "--reverse", "2001:db8::/32")
+			path, expectations := readCase(t, dir)
+			p := serve(t, append([]string{"--manifests", filepath.Join(dir, "cluster.yaml"), "--listen", ":0"}, caseZones...)...)
 			for _, e := range expectations {
-				e.run(t, path, p)
+				if r := e.run(t, path, p); r != nil {
+					if err := dig(t, e.question, p.dns.Port()).agrees(r); err != nil {
+						t.Errorf("%s:%d: %s: %v", path, e.line, e.text, err)
+					}
+				}
 			}
 		})
 	}
 }
 
-// run asks, checks, and has dig read the same.
-func (e *expectation) run(t *testing.T, path string, p *program) {
+// readCase reads what is expected of a case, and the name of the file that says it.
+func readCase(t *testing.T, dir string) (path string, expectations []*expectation) {
 	t.Helper()
-	r, err := e.send(p.dns.Port())
-	if err != nil {
-		t.Errorf("%s:%d: %s: %v", path, e.line, e.text, err)
+	if why := readFile(t, filepath.Join(dir, "why.md")); !strings.HasPrefix(why, "# ") {
+		t.Error("why.md has no title")
 	}
-	if r != nil {
-		for _, c := range e.checks {
-			if err := c.holds(&e.question, r); err != nil {
-				t.Errorf("%s:%d: %s: %s: %v", path, c.line, e.text, c.text, err)
-			}
-		}
-		if err := dig(t, e.question, p.dns.Port()).agrees(r); err != nil {
+	path = filepath.Join(dir, "expect.txt")
+	expectations, err := parseExpect(readFile(t, path))
+	if err != nil {
+		t.Fatalf("%s:%v", path, err)
+	}
+	return path, expectations
+}
+
+// run asks as often as is said and checks. It returns the last reply, or nil.
+func (e *expectation) run(t *testing.T, path string, p *program) *reply {
+	t.Helper()
+	var replies []*reply
+	for range e.repeat {
+		r, err := e.send(p.dns.Port())
+		if err != nil {
 			t.Errorf("%s:%d: %s: %v", path, e.line, e.text, err)
 		}
+		if ended := p.running(); ended != nil {
+			t.Fatalf("%s:%d: %s: %v", path, e.line, e.text, ended)
+		}
+		if r == nil {
+			return nil
+		}
+		replies = append(replies, r)
+		if err != nil {
+			break // it would be the same again and again
+		}
 	}
-	if err := p.running(); err != nil {
-		t.Fatalf("%s:%d: %s: %v", path, e.line, e.text, err)
+	for _, fault := range e.judge(replies) {
+		t.Errorf("%s:%v", path, fault)
 	}
+	return replies[len(replies)-1]
+}
+
+// judge holds replies to the checks, and keeps what is to be kept. Each fault begins
+// with the number of a line.
+func (e *expectation) judge(replies []*reply) (faults []error) {
+	for _, c := range e.checks {
+		var wrong []error
+		for i, r := range replies {
+			if err := c.holds(&e.question, r); err != nil {
+				wrong = append(wrong, fmt.Errorf("%d: %s: %s: reply %d of %d: %w", c.line, e.text, c.text, i+1, len(replies), err))
+			}
+		}
+		if len(wrong) > 0 && (!c.some || len(wrong) == len(replies)) {
+			faults = append(faults, wrong[0])
+		}
+	}
+	for _, name := range e.keep {
+		e.kept[name] = data(replies[len(replies)-1])
+	}
+	return faults
 }
 
 // expectation is a QUERY with its checks.
@@ -72,13 +110,17 @@ type expectation struct {
 	question
 	line   int
 	text   string
+	repeat int // how often it is asked, each time from another port
 	checks []check
+	keep   []string // names under which the last reply is kept
+	kept   memory
 }
 
 // check is something that must hold of a reply.
 type check struct {
 	line  int
 	text  string
+	some  bool // of one reply at least, not of each
 	holds holds
 }
 
@@ -89,6 +131,7 @@ type holds func(q *question, r *reply) error
 // which begins with the number of the line.
 func parseExpect(text string) (all []*expectation, err error) {
 	number := 0
+	kept := memory{}
 	for line := range strings.Lines(text) {
 		number++
 		trimmed := strings.TrimSpace(line)
@@ -101,7 +144,7 @@ func parseExpect(text string) (all []*expectation, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("%d: %w", number, err)
 			}
-			e.line, e.text = number, trimmed
+			e.line, e.text, e.kept = number, trimmed, kept
 			all = append(all, e)
 		case len(all) == 0:
 			return nil, fmt.Errorf("%d: a check before the first QUERY", number)
@@ -141,14 +184,14 @@ func parseQuery(words []string) (*expectation, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q is no type", words[2])
 	}
-	e := &expectation{question: ask(name, qtype)}
+	e := &expectation{question: ask(name, qtype), repeat: 1}
 	for _, word := range words[3:] {
 		option, value, _ := strings.Cut(word, "=")
 		set, ok := queryOptions[option]
 		if !ok {
 			return nil, fmt.Errorf("unknown option %q", option)
 		}
-		if err := set(&e.question, value); err != nil {
+		if err := set(e, value); err != nil {
 			return nil, fmt.Errorf("option %q: %w", word, err)
 		}
 	}
@@ -156,20 +199,20 @@ func parseQuery(words []string) (*expectation, error) {
 }
 
 // queryOptions are the options of a QUERY.
-var queryOptions = map[string]func(q *question, value string) error{
-	"tcp":    func(q *question, value string) error { q.tcp = true; return noValue(value) },
-	"noedns": func(q *question, value string) error { q.noedns = true; return noValue(value) },
-	"bufsize": func(q *question, value string) (err error) {
+var queryOptions = map[string]func(e *expectation, value string) error{
+	"tcp":    func(e *expectation, value string) error { e.tcp = true; return noValue(value) },
+	"noedns": func(e *expectation, value string) error { e.noedns = true; return noValue(value) },
+	"bufsize": func(e *expectation, value string) (err error) {
 		n, err := strconv.ParseUint(value, 10, 16)
-		q.bufsize = uint16(n)
+		e.bufsize = uint16(n)
 		return err
 	},
-	"edns-version": func(q *question, value string) (err error) {
+	"edns-version": func(e *expectation, value string) (err error) {
 		n, err := strconv.ParseUint(value, 10, 8)
-		q.version = uint8(n)
+		e.version = uint8(n)
 		return err
 	},
-	"opt": func(q *question, value string) error {
+	"opt": func(e *expectation, value string) error {
 		code, text, ok := strings.Cut(value, ":")
 		if !ok {
 			return errors.New("CODE:HEX is expected")
@@ -179,16 +222,20 @@ var queryOptions = map[string]func(q *question, value string) error{
 			return err
 		}
 		data, err := hex.DecodeString(text)
-		q.options = append(q.options, option{uint16(n), data})
+		e.options = append(e.options, option{uint16(n), data})
 		return err
 	},
-	"ecs": func(q *question, value string) error {
+	"ecs": func(e *expectation, value string) error {
 		p, err := netip.ParsePrefix(value)
-		q.options = append(q.options, clientSubnet(p.Masked()))
+		e.options = append(e.options, clientSubnet(p.Masked()))
 		return err
 	},
-	"from": func(q *question, value string) (err error) { q.from, err = netip.ParseAddr(value); return err },
-	"to":   func(q *question, value string) (err error) { q.to, err = netip.ParseAddr(value); return err },
+	"repeat": func(e *expectation, value string) (err error) {
+		e.repeat, err = number(value, 1, 100)
+		return err
+	},
+	"from": func(e *expectation, value string) (err error) { e.from, err = netip.ParseAddr(value); return err },
+	"to":   func(e *expectation, value string) (err error) { e.to, err = netip.ParseAddr(value); return err },
 }
 
 func noValue(value string) error {
@@ -211,6 +258,9 @@ func clientSubnet(p netip.Prefix) option {
 
 // add adds a check. Those that say together what a set is are one.
 func (e *expectation) add(line int, text string) error {
+	if one, some := strings.CutPrefix(text, "some "); some {
+		return e.addSome(line, one)
+	}
 	name, arg, _ := strings.Cut(text, ":")
 	if rcode, ok := strings.CutPrefix(text, "rcode="); ok {
 		name, arg = "rcode", rcode
@@ -218,6 +268,9 @@ func (e *expectation) add(line int, text string) error {
 	arg = strings.TrimSpace(arg)
 	if arg == "" {
 		return fmt.Errorf("check %q says nothing", text)
+	}
+	if name == "keep" {
+		return e.addKeep(arg)
 	}
 	if together := setChecks[name]; together != nil {
 		var members []string
@@ -232,18 +285,21 @@ func (e *expectation) add(line int, text string) error {
 				e.checks[i].holds = func(*question, *reply) error { return nil }
 			}
 		}
-		e.checks = append(e.checks, check{line, name + ": " + arg, together(append(members, arg))})
+		e.checks = append(e.checks, check{line: line, text: name + ": " + arg, holds: together(append(members, arg))})
 		return nil
 	}
-	parse, ok := checks[name]
-	if !ok {
+	h, err := holds(nil), error(nil)
+	if parse, ok := checks[name]; ok {
+		h, err = parse(arg)
+	} else if parse, ok := keptChecks[name]; ok {
+		h, err = parse(e.kept, arg)
+	} else {
 		return fmt.Errorf("unknown check %q", name)
 	}
-	h, err := parse(arg)
 	if err != nil {
 		return fmt.Errorf("check %q: %w", text, err)
 	}
-	e.checks = append(e.checks, check{line, text, h})
+	e.checks = append(e.checks, check{line: line, text: text, holds: h})
 	return nil
 }
 
@@ -252,14 +308,17 @@ var setChecks = map[string]func(members []string) holds{
 	"answer-set": func(members []string) holds {
 		return func(_ *question, r *reply) error { return sameSet(members, r.asked()) }
 	},
-	"answer-first": func(members []string) holds {
-		return func(_ *question, r *reply) error {
-			return sameSet(members, r.sections[answers][:min(len(members), len(r.sections[answers]))])
-		}
-	},
+	"answer-first":     answerFirst,
+	"answer-subset-of": answerSubsetOf,
 }
 
-// checks are all the others.
+func answerFirst(members []string) holds {
+	return func(_ *question, r *reply) error {
+		return sameSet(members, r.sections[answers][:min(len(members), len(r.sections[answers]))])
+	}
+}
+
+// checks are all the others, but for keptChecks.
 var checks = map[string]func(arg string) (holds, error){
 	"rcode":            rcodeIs,
 	"answer-has":       answerHas,
@@ -268,6 +327,8 @@ var checks = map[string]func(arg string) (holds, error){
 	"!answer-count":    not(answerCount),
 	"answer-all":       answerAll,
 	"answer-ttl":       answerTTL,
+	"answer-tiers":     answerTiers,
+	"srv-tiers":        srvTiers,
 	"additional-has":   additionalHas,
 	"additional-count": additionalCount,
 	"authority":        authorityIs,
@@ -281,6 +342,7 @@ var checks = map[string]func(arg string) (holds, error){
 	"!opt-has":         not(optHas),
 	"!opt-echo":        noOptEcho,
 	"ecs":              ecsIs,
+	"ecs-scope":        ecsScope,
 	"srv-compression":  srvCompression,
 }
 
@@ -327,9 +389,9 @@ func answerHas(pattern string) (holds, error) {
 }
 
 func answerCount(arg string) (holds, error) {
-	n, err := strconv.Atoi(arg)
+	allowed, err := readSpan(arg)
 	return func(_ *question, r *reply) error {
-		if got := len(r.sections[answers]); got != n {
+		if got := len(r.sections[answers]); !allowed.has(got) {
 			return fmt.Errorf("there are %d: %v", got, r.sections[answers])
 		}
 		return nil
@@ -351,21 +413,11 @@ func answerAll(arg string) (holds, error) {
 	}, err
 }
 
-// atMost reads <=N.
-func atMost(arg string) (uint32, error) {
-	number, ok := strings.CutPrefix(arg, "<=")
-	if !ok {
-		return 0, errors.New("<=N is expected")
-	}
-	n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32)
-	return uint32(n), err
-}
-
 func answerTTL(arg string) (holds, error) {
-	n, err := atMost(arg)
+	allowed, err := readSpan(arg)
 	return func(_ *question, r *reply) error {
 		for _, rr := range r.sections[answers] {
-			if rr.Header().Ttl > n {
+			if !allowed.has(int(rr.Header().Ttl)) {
 				return fmt.Errorf("%v", rr)
 			}
 		}
@@ -414,18 +466,25 @@ func authorityIs(arg string) (holds, error) {
 	}, nil
 }
 
+// negativeTTL is about what a cache makes of TTL and MINIMUM (RFC 2308 section 5).
+// Where only an upper bound is given, the TTL must say it without the help of MINIMUM.
 func negativeTTL(arg string) (holds, error) {
-	n, err := atMost(arg)
+	allowed, err := readSpan(arg)
 	return func(_ *question, r *reply) error {
+		var soas []*dns.SOA
 		for _, rr := range r.sections[authorities] {
 			if soa, ok := rr.(*dns.SOA); ok {
-				if soa.Hdr.Ttl > n || soa.Hdr.Ttl > soa.Minttl {
-					return fmt.Errorf("TTL is %d, MINIMUM %d", soa.Hdr.Ttl, soa.Minttl)
-				}
-				return nil
+				soas = append(soas, soa)
 			}
 		}
-		return errors.New("there is no SOA")
+		if len(soas) != 1 {
+			return fmt.Errorf("there are %d SOA records", len(soas))
+		}
+		ttl, minimum := soas[0].Hdr.Ttl, soas[0].Minttl
+		if !allowed.has(int(min(ttl, minimum))) || strings.HasPrefix(arg, "<=") && ttl > minimum {
+			return fmt.Errorf("TTL is %d, MINIMUM %d", ttl, minimum)
+		}
+		return nil
 	}, err
 }
 
@@ -520,23 +579,20 @@ func ecsIs(arg string) (holds, error) {
 		if !ok {
 			return nil
 		}
-		for _, o := range q.options {
-			if o.code != dns.EDNS0SUBNET || len(got) != len(o.data) || len(got) < 4 {
-				continue
-			}
-			bits, scope := got[2], got[3]
-			most := byte(32)
-			if got[1] == 2 {
-				most = 128
-			}
-			if bits == 0 {
-				most = 0
-			}
-			if bytes.Equal(got[:3], o.data[:3]) && bytes.Equal(got[4:], o.data[4:]) && scope <= most {
-				return nil
-			}
+		scope, err := subnetScope(q, got)
+		most := 32
+		switch {
+		case err != nil:
+			return err
+		case got[2] == 0:
+			most = 0
+		case got[1] == 2:
+			most = 128
 		}
-		return fmt.Errorf("it is %x", got)
+		if scope > most {
+			return fmt.Errorf("the scope of %x is longer than %d", got, most)
+		}
+		return nil
 	}, nil
 }
 

@@ -49,6 +49,8 @@ func TestMistakes(t *testing.T) {
 		says []string
 	}{
 		{"unknown command", "sevre", 2, []string{`"sevre"`}},
+		{"help for an unknown command", "help sevre", 2, []string{`"sevre"`, "epdns help --help"}},
+		{"help for an unknown command below", "help serve now", 2, []string{`"now"`, `"epdns serve"`}},
 		{"unknown flag", "serve --lisen :53", 2, []string{"--lisen", "epdns serve --help"}},
 		{"flag without value", "serve --listen", 2, []string{"--listen", "epdns serve --help"}},
 		{"too many arguments", "serve registry.local", 2, []string{"registry.local", "epdns serve --help"}},
@@ -70,7 +72,10 @@ func TestMistakes(t *testing.T) {
 		{"listen: a name", "serve --listen localhost:53", 2, []string{"--listen", "localhost"}},
 		{"listen: IPv6 without brackets", "serve --listen ::1:53", 2, []string{"--listen", "::1:53"}},
 		{"listen: demo", "demo --listen here", 2, []string{"--listen", "here"}},
-		{"http", "serve --http 9153", 2, []string{"--http", "9153"}},
+		{"listen: demo, too large", "demo --listen :99999", 2, []string{`--listen: ":99999": "99999" is no port`}},
+		{"http", "serve --http 9153", 2, []string{`--http: "9153" is not ADDR:PORT`}},
+		{"http: too large", "serve --http :99999", 2, []string{`--http: ":99999": "99999" is no port`}},
+		{"http: where DNS is", "serve --listen 127.0.0.1:5310 --http 127.0.0.1:5310", 2, []string{"--http", "127.0.0.1:5310", "--listen", "same port"}},
 		{"reverse", "serve --reverse 10.0.0.0/40", 2, []string{"--reverse", "10.0.0.0/40"}},
 		{"reverse: twice", "serve --reverse 10.0.0.0/8 --reverse 10.1.0.0/16", 2, []string{"10.0.0.0/8", "10.1.0.0/16"}},
 		{"nameserver", "serve --nameserver ns1", 2, []string{"--nameserver", "ns1"}},
@@ -82,6 +87,10 @@ func TestMistakes(t *testing.T) {
 		{"kubeconfig: empty", "serve --kubeconfig=", 2, []string{"--kubeconfig is empty"}},
 		{"config: empty", "serve --config=", 2, []string{"--config is empty"}},
 		{"manifests: empty, for others", "lookup a.b --manifests=", 2, []string{"--manifests is empty"}},
+		{"check: arguments", "check shop/web", 2, []string{"shop/web", "epdns check --help"}},
+		{"check: empty", "check --config=", 2, []string{"--config is empty"}},
+		{"check: no time", "check --timeout 0s", 2, []string{"--timeout"}},
+		{"check: no file", "check --config " + missing, 1, []string{missing, "no such file"}},
 		{"version format", "version -o yaml", 2, []string{"--output", "yaml"}},
 
 		{"manifests: missing", "serve --manifests " + missing, 1, []string{missing, "no such file"}},
@@ -242,6 +251,7 @@ contexts: [{name: silent, context: {cluster: silent, user: nobody}}]
 			t.Errorf("%s: %d, expected %d: %s", path, code, want, body)
 		}
 	}
+	watching(t, "shop/web", "--server", p.http).says(t, p.http+" has not read all that exists yet; waiting")
 	if v := metric(p.metrics(t), "epdns_synced"); v != 0 {
 		t.Errorf("epdns_synced is %v", v)
 	}
@@ -545,7 +555,7 @@ func TestVersion(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{}, {"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"version", "--help"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"help"}, {"help", "serve"}, {"help", "help"}, {"serve", "--help"}, {"demo", "--help"}, {"version", "--help"}, {"check", "--help"}} {
 		stdout, stderr, code := once(t, environment(), args...)
 		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
 			t.Errorf("epdns %v: status %d\n%s%s", args, code, stdout, stderr)

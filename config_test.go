@@ -28,13 +28,17 @@ func settings(t *testing.T, text string) (path string) {
 	return path
 }
 
-// digs asks through dig and returns the status and the records of the answer, or
-// the SOA of a negative one, each with its TTL.
-func digs(t *testing.T, p *program, name string, qtype uint16) (out []string) {
+// digs asks through dig.
+func digs(t *testing.T, p *program, name string, qtype uint16) []string {
 	t.Helper()
 	q := ask(name, qtype)
 	q.to = p.dns.Addr()
-	d := dig(t, q, p.dns.Port())
+	return dig(t, q, p.dns.Port()).brief()
+}
+
+// brief are the status and the records of the answer, or the SOA of a negative one,
+// each with its TTL.
+func (d *dug) brief() (out []string) {
 	for _, rr := range slices.Concat(d.sections[answers], d.sections[authorities]) {
 		if soa, ok := rr.(*dns.SOA); ok {
 			out = append(out, fmt.Sprintf("SOA %s %d %d", soa.Hdr.Name, soa.Hdr.Ttl, soa.Minttl))
@@ -60,7 +64,7 @@ reverse: [10.0.0.0/8]
 nameserver: [192.0.2.53]
 `
 
-// TestConfigFile: each zone is served as the file says.
+// TestConfigFile: each zone is served as the file says, and looked up so.
 func TestConfigFile(t *testing.T) {
 	file := settings(t, twoZones)
 	all := serve(t, "--config", file)
@@ -88,6 +92,21 @@ func TestConfigFile(t *testing.T) {
 	} {
 		if got := digs(t, c.of, c.name, c.qtype); !slices.Equal(got, c.want) {
 			t.Errorf("%s %s of %v: %q, expected %q", c.name, typeText(c.qtype), c.of.cmd.Args[4:], got, c.want)
+		}
+		if c.name == "ns.dns.cluster.local." {
+			continue // of a flag that lookup does not have
+		}
+		args := []string{"lookup", c.name, typeText(c.qtype), "--config", file}
+		if c.of == one {
+			args = append(args, "--zone", "Cluster.local.")
+		}
+		stdout, stderr, code := once(t, environment(), args...)
+		d, err := readLookup(stdout)
+		if err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+		if got := d.brief(); !slices.Equal(got, c.want) || (code == 0) != (d.status != "REFUSED") {
+			t.Errorf("%q: %q, exit status %d, expected %q\n%s", args, got, code, c.want, stderr)
 		}
 	}
 }

@@ -485,10 +485,26 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: %v %s", shell, err, out)
 		}
 	}
-	// What the scripts call.
-	stdout, _, code := once(t, environment(), "__complete", "lookup", "web.shop.registry.local", "A")
-	if code != 0 || !strings.Contains(stdout, "AAAA") {
-		t.Errorf("exit status %d: %s", code, stdout)
+	// What the scripts call. The last line is what else to do with the values: 0 for
+	// files, 4 for none, 8 for files with these ends.
+	for args, want := range map[string]string{
+		"lookup web.shop.registry.local A": "A AAAA SRV PTR CNAME TXT SOA NS ANY :4",
+		"lookup --output ":                 "text json :4",
+		"watch -o ":                        "table json :4",
+		"version --output=":                "text json :4",
+		"serve --log-level ":               "debug info warn error :4",
+		"serve --log-format ":              "text json :4",
+		"serve --config ":                  "yaml yml :8",
+		"lookup --config ":                 "yaml yml :8",
+		"watch --manifests ":               "yaml yml json :8",
+		"serve --kubeconfig ":              ":0",
+		"serve --listen ":                  ":4",
+		"watch ":                           ":4",
+	} {
+		stdout, _, code := once(t, environment(), append([]string{"__complete"}, strings.Split(args, " ")...)...)
+		if got := strings.Join(strings.Fields(stdout), " "); code != 0 || got != want {
+			t.Errorf("%q: exit status %d, %q, expected %q", args, code, got, want)
+		}
 	}
 }
 

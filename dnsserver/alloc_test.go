@@ -49,7 +49,7 @@ func TestRespondDoesNotAllocate(t *testing.T) {
 	r := newResponder(cluster(t), &counters{})
 	r.shared = everything
 	for _, p := range packed(t) {
-		for _, transport := range []Transport{UDP, TCP} {
+		for _, transport := range []Transport{UDP, TCP, TLS} {
 			out := make([]byte, 0, maxTCPSize)
 			if n := testing.AllocsPerRun(100, func() { out = r.Respond(out[:0], p.in, client, Via{transport, local}) }); n != 0 {
 				t.Errorf("%s over %v: %v allocations", p.what, transport, n)

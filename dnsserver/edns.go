@@ -27,6 +27,7 @@ const (
 	optionNSID      = 3  // RFC 5001
 	optionCookie    = 10 // RFC 7873
 	optionKeepalive = 11 // RFC 7828
+	optionPadding   = 12 // RFC 7830
 	optionEDE       = 15 // RFC 8914
 )
 
@@ -45,6 +46,8 @@ type edns struct {
 	cookie    []byte // nil: none
 	nsid      bool
 	keepalive bool
+	padding   bool
+	subnet    subnet
 }
 
 // parse reads an OPT record from its CLASS field on. Of a version that we don't
@@ -73,8 +76,7 @@ func (e *edns) parse(b []byte) bool {
 }
 
 // option notes what a reply depends on. All else is ignored (RFC 6891 section
-// 6.1.2): unknown options, padding, which is for encrypted transports (RFC 7830
-// section 6), and a subnet, which is nobody's here (RFC 7871 section 7.2.1).
+// 6.1.2).
 func (e *edns) option(code uint16, data []byte) {
 	switch code {
 	case optionNSID:
@@ -87,6 +89,12 @@ func (e *edns) option(code uint16, data []byte) {
 		// A time is for servers to give (RFC 7828 section 3.2.1). Who gives one has
 		// something else in mind and gets no option; no error is defined for it.
 		e.keepalive = len(data) == 0
+	case optionSubnet:
+		if e.subnet.data == nil {
+			e.subnet = parseSubnet(data)
+		}
+	case optionPadding:
+		e.padding = true
 	}
 }
 
@@ -108,7 +116,7 @@ func (s *shared) appendOptions(dst []byte, q *query, from netip.Addr, t Transpor
 	if q.nsid && len(s.nsid) > 0 {
 		dst = append(appendOption(dst, optionNSID, len(s.nsid)), s.nsid...)
 	}
-	if q.keepalive && t == TCP && s.keepalive > 0 {
+	if q.keepalive && t != UDP && s.keepalive > 0 {
 		dst = binary.BigEndian.AppendUint16(appendOption(dst, optionKeepalive, 2), s.keepalive)
 	}
 	return dst, good

@@ -54,7 +54,7 @@ func TestHammer(t *testing.T) {
 				msg = append(msg, msg[at:]...)[:min(len(msg)+rnd.IntN(40), 2*len(msg)-at)]
 			}
 		}
-		transport := Transport(rnd.IntN(2))
+		transport := Transport(rnd.IntN(transports))
 		out = r.Respond(out[:0], msg, client, Via{transport, local})
 		if len(out) > 0 {
 			replies++
@@ -62,8 +62,8 @@ func TestHammer(t *testing.T) {
 			if err := m.Unpack(out); err != nil {
 				t.Fatalf("packet %d, %x: reply %x: %v", i, msg, out, err)
 			}
-			if transport == UDP && len(out) > maxUDPSize {
-				t.Fatalf("packet %d, %x: reply of %d octets over UDP", i, msg, len(out))
+			if transport == UDP && len(out) > maxUDPSize || r.pads && len(out)%paddingBlock != 0 && len(out) < 65532 {
+				t.Fatalf("packet %d, %x: reply of %d octets over %v", i, msg, len(out), transport)
 			}
 		}
 		if i == *hammer/10 {

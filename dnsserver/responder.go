@@ -20,14 +20,12 @@ type Transport uint8
 const (
 	UDP Transport = iota
 	TCP
+	TLS // over TCP
+
+	transports = 3 // how many
 )
 
-func (t Transport) String() string {
-	if t == TCP {
-		return "tcp"
-	}
-	return "udp"
-}
+func (t Transport) String() string { return [transports]string{"udp", "tcp", "tls"}[t] }
 
 // Via is the way a query came.
 type Via struct {
@@ -43,8 +41,10 @@ type Responder struct {
 	tsig      tsig
 	answer    *zones.Answer
 	options   []byte // of the reply's OPT record
+	from      netip.Addr
 	stats     *counters
 
+	pads   bool // the reply to the last query is to be padded
 	passes bool // names outside our zones are somebody else's to answer:
 	passed bool // the last query was for one, and there is no reply
 }
@@ -54,7 +54,7 @@ func newResponder(a Authority, stats *counters) *Responder {
 		authority: a,
 		shared:    plain,
 		answer:    zones.NewAnswer(),
-		options:   make([]byte, 0, 3*optionSize+cookieSize+maxNSID+2),
+		options:   make([]byte, 0, 3*optionSize+cookieSize+maxNSID+2+maxSubnet),
 		stats:     stats,
 	}
 }
@@ -70,9 +70,11 @@ func (r *Responder) Respond(dst, msg []byte, from netip.AddrPort, via Via) []byt
 // what goes with the question: its signature, its cookie.
 func (r *Responder) read(msg []byte, from netip.AddrPort, via Via) (rcode uint16, ok bool) {
 	q := &r.query
+	r.from = from.Addr().Unmap()
 	rcode, ok = q.parse(msg)
 	r.stats.request(via.Transport, from.Addr(), q)
 	r.tsig.present = false
+	r.pads = q.padding && via.Transport == TLS
 	if ok && q.tsigAt > 0 {
 		rcode = r.tsig.verify(msg, q.tsigAt, r.shared.keys, now48())
 		ok = rcode == zones.NoError
@@ -106,9 +108,25 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 		return r.fail(dst, msg, rcode, 0)
 	}
 
+	set := r.authority.Load()
+	scope := 0 // where the scope of the reply's subnet is, among the options
+	if q.subnet.believed(set, r.from) {
+		if q.subnet.wrong {
+			r.stats.response(via.Transport, formErr, false)
+			return r.fail(dst, msg, formErr, 0)
+		}
+		r.options, scope = q.subnet.appendOption(r.options)
+	}
+
 	limit := maxTCPSize
 	if via.Transport == UDP {
 		limit = q.udpSize(r.shared.udpSize)
+	}
+	// Records that nobody asked for make no reply longer than the size that the asker
+	// gave, over TCP either: there are clients that read no more of it.
+	beyond := 0
+	if q.edns.present {
+		beyond = max(0, limit-q.udpSize(maxTCPSize))
 	}
 	limit -= r.tsig.size()
 	dst = append(dst, msg[:q.nameEnd+4]...)
@@ -130,20 +148,28 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 		rcode, ede = zones.Refused, edeNotSupported
 	case q.qtype == zones.TypeAXFR && via.Transport == UDP:
 		rcode, ede = notImp, edeNotSupported // RFC 5936 section 4.2
-	case q.qtype == zones.TypeAXFR, q.qtype == zones.TypeIXFR && via.Transport == TCP:
+	case q.qtype == zones.TypeAXFR, q.qtype == zones.TypeIXFR && via.Transport != UDP:
 		rcode, ede = zones.Refused, edeProhibited // transfers that are allowed do not come here
 	default:
 		question := q.question(via.Local)
+		question.From = r.from
+		if scope > 0 {
+			question.Subnet = q.subnet.prefix
+		}
 		if q.qtype == zones.TypeIXFR {
 			// The answer that says "no newer than this, or ask over TCP" (RFC 1995 section 4).
 			question.Type = zones.TypeSOA
 		}
-		r.authority.Load().Lookup(&question, r.answer)
+		set.Lookup(&question, r.answer)
 		if r.passes && r.answer.RCode == zones.Refused && question.Type == q.qtype && !r.tsig.present {
 			r.passed = true
 			return dst[:base]
 		}
-		dst, counts, cut = r.answer.AppendTo(dst, base, room)
+		dst, counts, cut = r.answer.AppendTo(dst, base, room, room-beyond)
+		if scope > 0 {
+			r.options[scope] = uint8(r.answer.Scope())
+		}
+		r.stats.place(r.answer.Place())
 		rcode, ede = uint16(r.answer.RCode), r.answer.EDE
 		// Class ANY is not authoritative (RFC 1035 section 6.2).
 		authoritative = r.answer.Authoritative() && q.class == classIN
@@ -165,7 +191,7 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 	binary.BigEndian.PutUint16(h[8:], counts.Authority)
 	binary.BigEndian.PutUint16(h[10:], counts.Additional)
 	r.stats.response(via.Transport, rcode, cut)
-	return r.tsig.sign(dst, base)
+	return r.tsig.sign(r.pad(dst, base), base)
 }
 
 // fail appends a reply with an RCODE and no records: the question, if it could be
@@ -186,5 +212,5 @@ func (r *Responder) fail(dst, msg []byte, rcode, ede uint16) []byte {
 		dst[base+11] = 1
 		dst = q.appendOPT(dst, r.shared.udpSize, rcode, r.options, ede, minUDPSize-(len(dst)-base))
 	}
-	return r.tsig.sign(dst, base)
+	return r.tsig.sign(r.pad(dst, base), base)
 }

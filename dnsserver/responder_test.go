@@ -226,6 +226,27 @@ func TestCut(t *testing.T) {
 			}
 		}
 	})
+	t.Run("addresses in every size over TCP", func(t *testing.T) {
+		for size := 500; size <= 1300; size++ {
+			q := question("_http._tcp.web.shop.registry.local.", dns.TypeSRV)
+			q.SetEdns0(uint16(size), false)
+			msg, err := q.Pack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply := r.Respond(nil, msg, client, Via{TCP, local})
+			var m dns.Msg
+			if err := m.Unpack(reply); err != nil {
+				t.Fatalf("size %d: %v: %x", size, err, reply)
+			}
+			const sizeA = 16
+			n := len(m.Extra) - 1 // there is an OPT
+			fit := (max(size, 512) - (len(reply) - n*sizeA)) / sizeA
+			if m.Truncated || len(m.Answer) != 10 || n != max(0, min(fit, 10)) {
+				t.Fatalf("size %d: TC %v, %d answers, %d addresses where %d fit", size, m.Truncated, len(m.Answer), n, fit)
+			}
+		}
+	})
 	t.Run("every size", func(t *testing.T) {
 		for size := uint16(512); size <= 1300; size++ {
 			q := question("_http._tcp.web.shop.registry.local.", dns.TypeSRV)
@@ -288,7 +309,7 @@ func FuzzRespond(f *testing.F) {
 	}
 	f.Add(query1(0, webA, tsigRecord("secondary.key.")))
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		for _, transport := range []Transport{UDP, TCP} {
+		for _, transport := range []Transport{UDP, TCP, TLS} {
 			out := r.Respond(nil, msg, client, Via{transport, local})
 			if len(out) == 0 {
 				if len(msg) >= 12 && msg[2]&0x80 == 0 {

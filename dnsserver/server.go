@@ -44,14 +44,19 @@ type Config struct {
 	Transfer []netip.Prefix
 	TSIG     []TSIGKey
 
+	// Notify are the secondaries to tell when the serial of a zone has moved.
+	Notify []netip.AddrPort
+
 	// Upstream are the servers that names outside our zones are passed to, in order
 	// of preference. Where there are none, such names are REFUSED.
 	Upstream []netip.AddrPort
 
 	TCP TCPConfig
+	TLS TLSConfig
 }
 
-// TCPConfig bounds what TCP clients can hold. Zero means the default.
+// TCPConfig bounds what TCP clients can hold, those of TLS among them. Zero means the
+// default.
 type TCPConfig struct {
 	Idle      time.Duration // without a whole query; 12s, longer than CoreDNS keeps one in reserve
 	Write     time.Duration // for one reply to leave; 2s
@@ -86,9 +91,11 @@ type Server struct {
 	authority Authority
 	shared    *shared
 	addrs     []netip.AddrPort
+	tlsAddrs  []netip.AddrPort
 	udp       []*udpWorker
 	tcp       *tcpServer
 	upstream  *upstream // nil: none
+	notifiers []*notifier
 }
 
 // Listen binds all sockets, or none: an error names the address and the reason.
@@ -105,15 +112,37 @@ func Listen(cfg Config, a Authority, log *slog.Logger) (*Server, error) {
 			return nil, fmt.Errorf("upstream %v: %w", addr, err)
 		}
 	}
-	for _, addr := range cfg.Listen {
-		if err := s.bind(addr); err != nil {
-			s.Close()
-			if other := s.overlaps(addr); other != "" && errors.Is(err, syscall.EADDRINUSE) {
-				return nil, fmt.Errorf("listen on %s: %s, which is listened on as well, has that port", addr, other)
-			}
-			return nil, fmt.Errorf("listen on %s: %w", addr, ExplainListen(err))
+	for _, addr := range cfg.Notify {
+		if err := CheckUpstream(addr); err != nil {
+			return nil, fmt.Errorf("secondary %v: %w", addr, err)
 		}
 	}
+	secured, err := newTLS(cfg.TLS, log)
+	if err != nil {
+		return nil, err
+	}
+	bind := func(addr string, how func(string) error) error {
+		err := how(addr)
+		if err == nil {
+			return nil
+		}
+		s.Close()
+		if other := s.overlaps(addr); other != "" && errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("listen on %s: %s, which is listened on as well, has that port", addr, other)
+		}
+		return fmt.Errorf("listen on %s: %w", addr, ExplainListen(err))
+	}
+	for _, addr := range cfg.Listen {
+		if err := bind(addr, s.bind); err != nil {
+			return nil, err
+		}
+	}
+	for _, addr := range cfg.TLS.Listen {
+		if err := bind(addr, func(addr string) error { return s.bindTLS(addr, secured) }); err != nil {
+			return nil, err
+		}
+	}
+	s.notifiers = newNotifiers(s)
 	return s, nil
 }
 
@@ -130,6 +159,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	for _, l := range s.tcp.listeners {
 		wg.Go(func() { s.tcp.accept(ctx, l) })
+	}
+	for _, n := range s.notifiers {
+		wg.Go(func() { n.run(ctx) })
 	}
 	<-ctx.Done()
 	s.Close()
@@ -154,6 +186,11 @@ func (s *Server) overlaps(addr string) string {
 	for i, bound := range s.addrs {
 		if fmt.Sprint(bound.Port()) == port {
 			return s.cfg.Listen[i]
+		}
+	}
+	for i, bound := range s.tlsAddrs {
+		if fmt.Sprint(bound.Port()) == port {
+			return s.cfg.TLS.Listen[i]
 		}
 	}
 	return ""

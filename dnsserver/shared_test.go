@@ -29,6 +29,7 @@ var everyOption = []packet{
 	{"only a cookie", message(0, [4]int{0, 0, 0, 1}, opt(1232, 0, cookieOption(24)))},
 	{"NSID", query1(0, webA, opt(1232, 0, option(optionNSID)))},
 	{"keepalive", query1(0, webA, opt(1232, 0, option(optionKeepalive)))},
+	{"padding", query1(0, webA, opt(1232, 0, option(optionPadding, 0, 0, 0)))},
 	{"all options", query1(0, bigA, opt(1232, do, option(optionNSID), cookieOption(8), option(optionKeepalive), option(65001, 1, 2, 3)))},
 	{"all options and an extended error", query1(0, in("example.com.", dns.TypeA), opt(1232, do, option(optionNSID), cookieOption(8), option(optionKeepalive)))},
 	{"version.bind", ch("version.bind.", dns.TypeTXT)},

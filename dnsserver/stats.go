@@ -20,10 +20,11 @@ var rcodeNames = [...]string{0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDO
 // counters belong to one UDP worker, which alone writes them, so that no two meet on
 // a cache line; all of TCP has one set.
 type counters struct {
-	requests  [2][2][len(qtypeNames)]atomic.Uint64 // transport, family, type
-	responses [2][len(rcodeNames)]atomic.Uint64    // transport, rcode
-	truncated [2]atomic.Uint64
+	requests  [transports][2][len(qtypeNames)]atomic.Uint64 // transport, family, type
+	responses [transports][len(rcodeNames)]atomic.Uint64    // transport, rcode
+	truncated [transports]atomic.Uint64
 	dropped   atomic.Uint64
+	places    [zones.Places]atomic.Uint64 // answers that depend on a place, by what told it
 	transfers atomic.Uint64
 	_         [64]byte
 }
@@ -52,6 +53,13 @@ func (c *counters) response(t Transport, rcode uint16, cut bool) {
 	}
 }
 
+// place counts an answer that depends on where the asker is.
+func (c *counters) place(p zones.Place) {
+	if p != zones.PlaceIdle {
+		c.places[p].Add(1)
+	}
+}
+
 func (c *counters) drop() { c.dropped.Add(1) }
 
 // Stats are sums over all workers since the start.
@@ -62,11 +70,16 @@ type Stats struct {
 	Dropped   uint64 // queries that got no reply: too short, or no query
 	Transfers uint64
 
-	TCPConnections int64  // open now
+	TCPConnections int64  // open now, those of TLS too
 	TCPRejected    uint64 // closed at once or early for want of room
+	TLSFailed      uint64 // connections without a handshake that ended well
 
 	Upstream         uint64 // queries passed to an upstream
 	UpstreamFailures uint64 // of these, answered by none
+
+	NotifySent         uint64 // NOTIFY messages, repeated ones too
+	NotifyAcknowledged uint64 // serials that a secondary acknowledged
+	NotifyFailed       uint64 // serials that a secondary refused or left without an answer
 }
 
 // RequestKind is what requests are counted by.
@@ -90,9 +103,15 @@ func (s *Server) Stats() Stats {
 		Truncated:      map[Transport]uint64{},
 		TCPConnections: s.tcp.open.Load(),
 		TCPRejected:    s.tcp.rejected.Load(),
+		TLSFailed:      s.tcp.unshaken.Load(),
 	}
 	if s.upstream != nil {
 		out.Upstream, out.UpstreamFailures = s.upstream.queries.Load(), s.upstream.failures.Load()
+	}
+	for _, n := range s.notifiers {
+		out.NotifySent += n.sent.Load()
+		out.NotifyAcknowledged += n.acknowledged.Load()
+		out.NotifyFailed += n.failed.Load()
 	}
 	for _, c := range s.allCounters() {
 		for t := range c.requests {

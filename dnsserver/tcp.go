@@ -3,6 +3,7 @@ package dnsserver
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -14,8 +15,8 @@ import (
 	"epdns/zones"
 )
 
-// tcpServer serves DNS over TCP (RFC 7766): several queries on a connection, also
-// several in one segment, answered in the order they came.
+// tcpServer serves DNS over TCP (RFC 7766), and over TLS, which goes over TCP: several
+// queries on a connection, also several in one segment, answered in the order they came.
 type tcpServer struct {
 	server    *Server
 	listeners []net.Listener
@@ -24,6 +25,7 @@ type tcpServer struct {
 
 	open     atomic.Int64
 	rejected atomic.Uint64
+	unshaken atomic.Uint64 // TLS connections whose handshake failed
 
 	mu     sync.Mutex
 	conns  map[*tcpConn]struct{}
@@ -32,12 +34,12 @@ type tcpServer struct {
 	wg     sync.WaitGroup
 }
 
-// tcpConn is one connection.
+// tcpConn is one connection; over a *tls.Conn it is one of TLS.
 type tcpConn struct {
 	net.Conn
 	from   netip.AddrPort
 	source netip.Prefix // what connections are counted by
-	active atomic.Int64 // Unix nanoseconds of the last whole query
+	active atomic.Int64 // Unix nanoseconds of the last whole query or message sent
 }
 
 // tcpWorker is the room to answer one query in.
@@ -132,7 +134,7 @@ func (t *tcpServer) evict(of func(*tcpConn) bool) {
 	if longest != nil {
 		t.rejected.Add(1)
 		t.forget(longest)
-		longest.Close() // its goroutine notices and ends
+		longest.cut() // its goroutine notices and ends
 	}
 }
 
@@ -167,7 +169,7 @@ func (t *tcpServer) close() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		for c := range t.conns {
-			c.Close()
+			c.cut()
 		}
 	})
 	defer late.Stop()
@@ -183,22 +185,34 @@ func (t *tcpServer) serve(ctx context.Context, c *tcpConn) {
 		t.wg.Done()
 	}()
 	local := c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	via := Via{TCP, local}
+	if tc, ok := c.Conn.(*tls.Conn); ok {
+		via.Transport = TLS
+		if !t.shake(ctx, tc) {
+			return
+		}
+	}
 	r := bufio.NewReaderSize(c, 2+maxQuery)
-	for t.answer(ctx, c, r, Via{TCP, local}) {
+	for t.answer(ctx, c, r, via) {
 	}
 }
 
 // await reads until n octets are there, and returns them without taking them.
 func (t *tcpServer) await(c *tcpConn, r *bufio.Reader, n int) ([]byte, bool) {
 	if r.Buffered() < n {
-		t.mu.Lock()
-		if !t.closed {
-			c.SetReadDeadline(time.Now().Add(t.server.cfg.TCP.Idle))
-		}
-		t.mu.Unlock()
+		t.limit(c)
 	}
 	b, err := r.Peek(n)
 	return b, err == nil
+}
+
+// limit is the idle limit, from now. It is for writing, too, which TLS may do to read.
+func (t *tcpServer) limit(c net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		c.SetDeadline(time.Now().Add(t.server.cfg.TCP.Idle))
+	}
 }
 
 // answer reads one query and answers it. It returns false when the connection is
@@ -236,6 +250,7 @@ func (t *tcpServer) answer(ctx context.Context, c *tcpConn, in *bufio.Reader, vi
 			msg = withoutCookie(msg)
 		}
 		w.out = append(w.out, withCookie(t.server.upstream.ask(ctx, msg, TCP), cookie, maxTCPSize)...)
+		w.out = r.pad(w.out, 2)
 	}
 	if len(w.out) == 2 {
 		return false // no query: nothing sensible can follow
@@ -246,8 +261,12 @@ func (t *tcpServer) answer(ctx context.Context, c *tcpConn, in *bufio.Reader, vi
 // write sends one message, for which the first two octets are left.
 func (t *tcpServer) write(c *tcpConn, message []byte) bool {
 	binary.BigEndian.PutUint16(message, uint16(len(message)-2))
-	c.SetWriteDeadline(time.Now().Add(t.server.cfg.TCP.Write))
-	_, err := c.Write(message)
-	c.active.Store(time.Now().UnixNano())
-	return err == nil
+	now := time.Now()
+	c.active.Store(now.UnixNano()) // before who reads the message can do anything about it
+	c.SetWriteDeadline(now.Add(t.server.cfg.TCP.Write))
+	if _, err := c.Write(message); err != nil {
+		c.cut()
+		return false
+	}
+	return true
 }

@@ -40,11 +40,11 @@ func (t *tcpServer) transfer(c *tcpConn, w *tcpWorker, msg []byte, via Via) bool
 			rcode = notAuth // below the apex there is no zone
 		}
 		w.out = w.responder.fail(append(w.out[:0], 0, 0), msg, rcode, ede)
-		t.stats.response(TCP, rcode, false)
+		t.stats.response(via.Transport, rcode, false)
 		return t.write(c, w.out)
 	}
 	t.stats.transfers.Add(1)
-	t.stats.response(TCP, zones.NoError, false)
+	t.stats.response(via.Transport, zones.NoError, false)
 
 	m := transferMessage{w: w, msg: msg}
 	m.begin(true)
@@ -96,6 +96,6 @@ func (m *transferMessage) end() []byte {
 		h[11] = 1
 		m.w.out = r.query.appendOPT(m.w.out, r.shared.udpSize, zones.NoError, r.options, 0, 0)
 	}
-	m.w.out = r.tsig.sign(m.w.out, 2)
+	m.w.out = r.tsig.sign(r.pad(m.w.out, 2), 2)
 	return m.w.out
 }

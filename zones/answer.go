@@ -1,6 +1,9 @@
 package zones
 
 import (
+	"encoding/binary"
+	"math"
+	"math/bits"
 	"net/netip"
 
 	"epdns/zones/rank"
@@ -28,6 +31,10 @@ type Answer struct {
 	// What that name has: a set of records, one of the records made when asked
 	// for, PTR records, or a negative answer.
 	records    rrset
+	own        bool // an endpoint's own name
+	viewed     bool
+	viewOf     Readiness
+	scope      scope
 	glue       bool
 	single     single
 	singleType uint16
@@ -36,14 +43,29 @@ type Answer struct {
 	isNegative bool
 	negative   uint32 // TTL of a negative answer
 
+	// Who asks, which is looked up when the answer depends on it.
+	question Question
+	asked    bool
+	asker    asker
+
 	// Room, and the address that was asked.
-	local   [1]netip.Addr
-	offsets [maxName/2 + 2]uint8
-	client  *rank.Client
-	order   []uint32
-	at      []int    // offset in the message of each SRV record appended
-	seen    []uint32 // round in which a node's addresses were appended last
-	round   uint32
+	local    [1]netip.Addr
+	offsets  [maxName/2 + 2]uint8
+	value    []byte // of a scope
+	client   *rank.Client
+	targets  rank.Targets
+	order    []uint32 // endpoints of the set, best first
+	segments []segment
+	decision decision
+	appended []appended // SRV records in the message
+	seen     []uint32   // round in which a node's addresses were appended last
+	round    uint32
+}
+
+// appended is where in the message an SRV record is, and which one.
+type appended struct {
+	at     int
+	record uint32
 }
 
 // maxChain is how many aliases are followed inside our zones: more are a loop or
@@ -60,6 +82,7 @@ const (
 	singleVersion
 	singleANY
 	singleNameserver
+	singleExplain
 )
 
 // NewAnswer returns an Answer with room of its own.
@@ -71,6 +94,9 @@ func (a *Answer) reset(s *Set) {
 	a.apexAt, a.reverseApex = 0, nil
 	a.hops = 0
 	a.records, a.glue, a.single, a.singleType = rrset{}, false, none, 0
+	a.own, a.viewed, a.scope = false, false, scope{}
+	a.order, a.decision = a.order[:0], decision{}
+	a.asked, a.asker = false, asker{}
 	a.holders, a.ptrAddr = nil, netip.Addr{}
 	a.isNegative, a.negative = false, 0
 }
@@ -85,8 +111,8 @@ func (a *Answer) fail(rcode uint8, ede uint16) { a.RCode, a.EDE = rcode, ede }
 // 2.2), or, where it is empty, none at all at the moment.
 func (a *Answer) nodata(empty bool) {
 	a.isNegative = true
-	if empty {
-		a.negative = a.zone.ttlEmpty
+	if empty && a.service != nil {
+		a.negative = a.service.ttlEmpty
 	}
 }
 
@@ -95,16 +121,75 @@ func (a *Answer) nxdomain() {
 	a.isNegative = true
 }
 
+// ask finds out who asks, once.
+func (a *Answer) ask() {
+	if !a.asked {
+		a.asked, a.asker = true, a.set.locate(&a.question)
+	}
+}
+
+// Scope is how many bits of the Question's Subnet the answer depends on (RFC 7871
+// section 7.2.1): as many as the reply may be kept for. It is to be called after
+// AppendTo.
+func (a *Answer) Scope() int {
+	if !a.asked || !a.question.Subnet.IsValid() {
+		return 0
+	}
+	bits := a.asker.same
+	if a.question.Subnet.Addr().Is4() {
+		bits = max(0, bits-96)
+	}
+	if a.service.order == rank.Hash {
+		bits = max(bits, a.question.Subnet.Bits())
+	}
+	return bits
+}
+
+// Place is what an answer has to do with where the asker is.
+type Place uint8
+
+const (
+	PlaceIdle    Place = iota // nothing
+	PlaceUnknown              // it would depend on it, but that is not known
+	PlaceNeutral              // nor is it to be known: a shared cache asks
+	PlaceECS                  // from here on: what told it
+	PlaceEndpoints
+	PlaceNodes
+	PlacePodCIDRs
+	PlacePlaces
+
+	Places // how many there are
+)
+
+// Place is to be called after AppendTo.
+func (a *Answer) Place() Place {
+	switch {
+	case !a.asked:
+		return PlaceIdle
+	case a.asker.neutral:
+		return PlaceNeutral
+	case a.asker.source == 0:
+		return PlaceUnknown
+	case a.question.Subnet.IsValid():
+		return PlaceECS
+	}
+	return PlaceECS + Place(bits.TrailingZeros8(uint8(a.asker.source)))
+}
+
+func (p Place) String() string {
+	return [Places]string{"idle", "unknown", "neutral", "ecs", "endpoints", "nodes", "podCIDRs", "places"}[p]
+}
+
 // Counts are the records of each section, as the header gives them.
 type Counts struct{ Answer, Authority, Additional uint16 }
 
 // AppendTo appends the sections to dst, in which a message stands from base on,
-// header and question already there. The message does not grow past limit. cut
-// says that a record which belongs to the answer was left out (TC, RFC 2181
-// section 9); addresses in the additional section are left out before that and
-// without a word.
-func (a *Answer) AppendTo(dst []byte, base, limit int) (out []byte, n Counts, cut bool) {
-	w := writer{dst: dst, base: base, limit: base + limit}
+// header and question already there. The message does not grow past limit, nor by
+// its additional section past extra. cut says that a record which belongs to the
+// answer was left out (TC, RFC 2181 section 9); addresses in the additional section
+// are left out before that and without a word.
+func (a *Answer) AppendTo(dst []byte, base, limit, extra int) (out []byte, n Counts, cut bool) {
+	w := writer{dst: dst, base: base, limit: base + limit, extra: base + min(limit, extra)}
 	owner := headerSize
 	for _, cname := range a.chain[:a.hops] {
 		at := len(w.dst) - base
@@ -128,6 +213,7 @@ func (a *Answer) AppendTo(dst []byte, base, limit int) (out []byte, n Counts, cu
 	case a.records.n > 0:
 		cut = a.appendRecords(&w, owner, &n)
 		if a.glue && !cut {
+			w.limit = w.extra
 			a.appendGlue(&w, &n)
 		}
 	}
@@ -138,7 +224,8 @@ func (a *Answer) AppendTo(dst []byte, base, limit int) (out []byte, n Counts, cu
 type writer struct {
 	dst   []byte
 	base  int
-	limit int
+	limit int // of what belongs to the answer
+	extra int // of the additional section
 }
 
 func (w *writer) fits(n int) bool { return len(w.dst)+n <= w.limit }
@@ -173,26 +260,43 @@ func (a *Answer) appendRecords(w *writer, owner int, n *Counts) (cut bool) {
 	if size == 0 {
 		size = fixedSize + 6 // no SRV record is shorter: a bound is enough
 	}
-	// One more than can fit, so that a cut is noticed.
-	a.order = rank.Shuffle.Rank(a.order[:0], r.n, room/size+1, a.client)
-	a.at = a.at[:0]
-	for i, k := range a.order {
-		record := r.record(k)
-		if !w.fits(len(record)) {
-			a.order = a.order[:i]
-			return true
+	a.rank(room/size + 1) // one more than can fit, so that a cut is noticed
+	a.appended = a.appended[:0]
+	in := 0 // segment
+	for i, endpoint := range a.order {
+		if i == a.segments[in].end {
+			in++
 		}
-		at := len(w.dst)
-		w.dst = append(w.dst, record...)
-		if owner != headerSize {
-			setOwner(w.dst[at:], owner)
+		for at, after := r.first(endpoint), r.after(endpoint); at < after; at++ {
+			k := r.at(at)
+			record := r.record(k)
+			if !w.fits(len(record)) {
+				a.decision.written = i
+				return a.service.fit == Truncate
+			}
+			at := len(w.dst)
+			w.dst = append(w.dst, record...)
+			if owner != headerSize {
+				setOwner(w.dst[at:], owner)
+			}
+			if a.glue {
+				a.segments[in].set(w.dst[at:])
+				a.appended = append(a.appended, appended{at - w.base, k})
+			}
+			n.Answer++
 		}
-		if a.glue {
-			a.at = append(a.at, at-w.base)
-		}
-		n.Answer++
 	}
+	a.decision.written = len(a.order)
 	return false
+}
+
+// set writes priority and weight of an SRV record.
+func (s *segment) set(record []byte) {
+	binary.BigEndian.PutUint16(record[fixedSize:], s.priority)
+	if s.scale != 1 {
+		weight := float64(binary.BigEndian.Uint16(record[fixedSize+2:])) * s.scale
+		binary.BigEndian.PutUint16(record[fixedSize+2:], uint16(min(max(1, math.Round(weight)), math.MaxUint16)))
+	}
 }
 
 // appendGlue appends the addresses of the targets of the SRV records just
@@ -208,9 +312,8 @@ func (a *Answer) appendGlue(w *writer, n *Counts) {
 		clear(a.seen)
 		a.round = 1
 	}
-	for i, k := range a.order {
-		record := a.records.index(k)
-		at := s.srvNode[record]
+	for _, srv := range a.appended {
+		at := s.srvNode[srv.record]
 		if a.seen[at] == a.round {
 			continue
 		}
@@ -218,9 +321,9 @@ func (a *Answer) appendGlue(w *writer, n *Counts) {
 		if !w.fits(sizeA) {
 			return
 		}
-		target := a.at[i] + srvTarget
-		a.appendAddrs(w, target, s.nodeA(s.nodes[at]), n)
-		a.appendAddrs(w, target, s.nodeAAAA(s.nodes[at]), n)
+		target := srv.at + srvTarget
+		a.appendAddrs(w, target, s.nodeA(&s.nodes[at]), n)
+		a.appendAddrs(w, target, s.nodeAAAA(&s.nodes[at]), n)
 	}
 }
 
@@ -231,11 +334,11 @@ func (a *Answer) appendAddrs(w *writer, target int, r rrset, n *Counts) {
 	if target > maxPointer {
 		size += nameLen(w.dst[w.base+target:]) - 2
 	}
-	if !w.fits(r.n * size) {
+	if !w.fits(r.count() * size) {
 		return
 	}
-	for i := range r.n {
-		record := r.record(uint32(i))
+	for i := range r.count() {
+		record := r.record(r.at(uint32(i)))
 		if target <= maxPointer {
 			at := len(w.dst)
 			w.dst = append(w.dst, record...)
@@ -245,16 +348,27 @@ func (a *Answer) appendAddrs(w *writer, target int, r rrset, n *Counts) {
 		name := w.dst[w.base+target:]
 		w.dst = append(append(w.dst, name[:nameLen(name)]...), record[2:]...)
 	}
-	n.Additional += uint16(r.n)
+	n.Additional += uint16(r.count())
 }
 
-// appendPointers appends one PTR record for each Service that names the address.
+// appendPointers appends one PTR record for each Service that names the address, all
+// of them with the shortest of their TTLs (RFC 2181 section 5.2).
 func (a *Answer) appendPointers(w *writer, owner int, n *Counts) (cut bool) {
+	ttl := uint32(math.MaxUint32)
 	for i := range a.holders {
+		if a.holders[i].named {
+			s, _ := a.set.services[0].getString(a.holders[i].key)
+			ttl = min(ttl, s.ttl)
+		}
+	}
+	for i := range a.holders {
+		if !a.holders[i].named {
+			continue
+		}
 		s, _ := a.set.services[0].getString(a.holders[i].key)
 		at, _ := s.findAddr(a.ptrAddr)
 		mark := len(w.dst)
-		w.dst = appendFixed(w.dst, owner, TypePTR, a.zone.ttl, 0)
+		w.dst = appendFixed(w.dst, owner, TypePTR, ttl, 0)
 		w.dst = s.appendCanonical(w.dst, a.ptrAddr, at)
 		length := len(w.dst) - mark - fixedSize
 		w.dst[mark+fixedSize-2], w.dst[mark+fixedSize-1] = byte(length>>8), byte(length)
@@ -288,14 +402,17 @@ func (a *Answer) appendSingle(w *writer, owner int, n *Counts) (cut bool) {
 			return true
 		}
 		n.Answer++
+		w.limit = w.extra
 		switch s := a.set.nameserverService(a.zoneAt); {
 		case s == nil:
 			a.appendNameservers(w, target, primary, TypeANY, &n.Additional)
 		default:
-			a.appendAddrs(w, target, s.setA(), n)
-			a.appendAddrs(w, target, s.setAAAA(), n)
+			a.appendAddrs(w, target, rrset{&s.v4.list, s.published.a}, n)
+			a.appendAddrs(w, target, rrset{&s.v6.list, s.published.aaaa}, n)
 		}
 		return false
+	case singleExplain:
+		w.dst = a.appendExplain(w.dst, owner)
 	case singleNameserver:
 		return a.appendNameservers(w, owner, primary, a.singleType, &n.Answer)
 	}

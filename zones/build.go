@@ -1,12 +1,16 @@
 package zones
 
 import (
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"epdns/registry"
+	"epdns/zones/rank"
 )
 
 // Builder makes each Set from the one before and the Services that changed. It is
@@ -17,6 +21,12 @@ type Builder struct {
 	cfg      *config
 	last     *Set
 	numbered time.Time // when the last serial was given
+
+	ids      ids
+	podCIDRs lies // how far the podCIDRs can be believed
+
+	nodes        []*registry.Node // for the next Build
+	nodesChanged bool
 }
 
 // NewBuilder checks the configuration and returns a Builder whose last Set is
@@ -25,18 +35,26 @@ func NewBuilder(c Config) (*Builder, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	cfg := &config{nameservers: slices.Clone(c.Nameservers)}
+	cfg := &config{
+		nameservers:  slices.Clone(c.Nameservers),
+		noExplain:    c.NoExplain,
+		clients:      c.Clients,
+		forwarders:   prefixes(c.Clients.TrustedForwarders),
+		sharedCaches: prefixes(c.Clients.SharedCaches),
+	}
 	for _, z := range c.Zones {
-		apex, _ := ParseName(z.Name) // checked
+		apex, _ := ParseName(z.Name) // checked, as the knobs are
+		knobs, _ := newKnobs(&z)
 		cfg.zones = append(cfg.zones, &zone{
 			layout:        z.Layout,
 			empty:         z.Empty,
 			endpointNames: z.EndpointNames,
 			apex:          apex,
 			labels:        countLabels(apex),
-			ttl:           seconds(z.TTL),
-			ttlEmpty:      seconds(z.TTLEmpty),
-			ttlNXDomain:   seconds(z.TTLNXDomain),
+			knobs:         knobs,
+			ttl:           seconds(knobs.base.TTL),
+			ttlEmpty:      seconds(knobs.base.TTLEmpty),
+			ttlNXDomain:   seconds(knobs.base.TTLNXDomain),
 		})
 	}
 	for _, p := range c.Reverse {
@@ -46,13 +64,20 @@ func NewBuilder(c Config) (*Builder, error) {
 	}
 	set := &Set{cfg: cfg, services: make([]table[*service], len(cfg.zones)), namespaces: make([]table[int], len(cfg.zones))}
 	set.transfer = set
-	return &Builder{cfg: cfg, last: set}, nil
+	b := &Builder{cfg: cfg, last: set}
+	set.atlas = newAtlas(nil, &cfg.clients, &b.ids)
+	set.ids, set.without = b.ids, cfg.clients.Off
+	return b, nil
 }
-
-func seconds(d time.Duration) uint32 { return uint32(d / time.Second) }
 
 // Last is the Set built last.
 func (b *Builder) Last() *Set { return b.last }
+
+// SetNodes says what all the Nodes are. They count from the next Build on, which costs
+// as much as there are addresses.
+func (b *Builder) SetNodes(nodes []*registry.Node) {
+	b.nodes, b.nodesChanged = nodes, true
+}
 
 // Build makes the next Set: these Services are as given now, all others as they
 // were. The Set is synced from the first Build on.
@@ -64,35 +89,78 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 	next := *b.last
 	next.synced = true
 	next.services, next.namespaces = slices.Clone(next.services), slices.Clone(next.namespaces)
+	newNodes := b.nodesChanged
+	if newNodes {
+		next.atlas = newAtlas(b.nodes, &b.cfg.clients, &b.ids)
+		b.nodes, b.nodesChanged = nil, false
+		if !maps.Equal(next.atlas.regions, b.last.atlas.regions) {
+			changed = b.others(changed) // endpoints without a Node may be in other regions now
+		}
+	}
 
 	index, blocks := next.index.edit(), next.blocks.edit()
 	for i, z := range b.cfg.zones {
-		services, namespaces := next.services[i].edit(), next.namespaces[i].edit()
+		compiled, namespaces := next.services[i].edit(), next.namespaces[i].edit()
 		for _, svc := range changed {
 			key := string(appendLabel(appendLabel(nil, svc.Name), svc.Namespace))
-			old, had := services.getString(key)
+			old, had := compiled.getString(key)
 			var now *service
 			if svc.Exists {
-				now = compile(svc, z)
+				now = compile(svc, z, &b.ids, next.atlas.regions)
 			}
 			if now != nil {
-				services.set(key, now)
+				now.takeOver(old)
+				compiled.set(key, now)
 			} else if had {
-				services.remove(key)
+				compiled.remove(key)
 			}
 			if had != (now != nil) {
 				add(namespaces, string(appendLabel(nil, svc.Namespace)), sign(now != nil))
 			}
 			if i == 0 { // PTR records point into the first zone
-				b.reindex(index, blocks, key, old, now)
+				b.reindex(next.atlas, index, blocks, key, old, now)
 			}
 		}
-		next.services[i], next.namespaces[i] = services.done(), namespaces.done()
+		next.services[i], next.namespaces[i] = compiled.done(), namespaces.done()
 	}
 	next.index, next.blocks = index.done(), blocks.done()
+	if newNodes {
+		b.podCIDRs = next.atlas.lies(&next.index)
+	}
+	next.without = b.cfg.clients.Off
+	if b.podCIDRs.tooMany() {
+		next.without |= FromPodCIDRs
+	}
+	next.ids = b.ids
 	b.number(&next, now)
 	b.last = &next
 	return &next
+}
+
+// others adds to these Services all others, as they are.
+func (b *Builder) others(changed []*registry.Service) []*registry.Service {
+	in := make(map[registry.Key]bool, len(changed))
+	for _, svc := range changed {
+		in[svc.Key] = true
+	}
+	out := slices.Clone(changed)
+	b.last.services[0].all(func(_ string, s *service) bool {
+		if !in[s.source.Key] {
+			out = append(out, s.source)
+		}
+		return true
+	})
+	return out
+}
+
+// takeOver goes on where the Service as it was before has come to.
+func (s *service) takeOver(old *service) {
+	if s.order != rank.Rotate {
+		return
+	}
+	if s.turn = new(atomic.Uint32); old != nil && old.turn != nil {
+		s.turn = old.turn
+	}
 }
 
 // Frozen says whether transfers serve the last Set. Where not, Freeze makes them,
@@ -141,49 +209,110 @@ func sign(up bool) int {
 }
 
 // reindex moves the addresses of one Service in the reverse index.
-func (b *Builder) reindex(index *edit[[]holder], blocks *edit[int], key string, old, now *service) {
+func (b *Builder) reindex(atlas *atlas, index *edit[[]holder], blocks *edit[int], key string, old, now *service) {
 	var buf [16]byte
-	for addr := range old.addrs() {
-		if _, named := now.called(addr); named {
-			continue
-		}
-		if _, had := old.called(addr); !had {
-			continue
-		}
-		k := string(addrKey(&buf, addr))
-		holders, _ := index.getString(k)
-		if holders = without(holders, key); len(holders) > 0 {
-			index.set(k, holders)
+	put := func(addr netip.Addr, was, next []holder) {
+		b.podCIDRs.change(atlas, addr, was, next)
+		if k := string(addrKey(&buf, addr)); len(next) > 0 {
+			index.set(k, next)
 		} else {
 			index.remove(k)
-			b.countBlocks(blocks, addr, -1)
+		}
+		if anyNamed(was) != anyNamed(next) {
+			b.countBlocks(blocks, addr, sign(anyNamed(next)))
 		}
 	}
-	for addr := range now.addrs() {
-		host, named := now.called(addr)
-		was, had := old.called(addr)
-		if !named || had && was == host {
+	if old != nil {
+		for addr := range old.addrs() {
+			if now != nil {
+				if _, stays := now.findAddr(addr); stays {
+					continue
+				}
+			}
+			holders, _ := index.get(addrKey(&buf, addr))
+			put(addr, holders, without(holders, key))
+		}
+	}
+	if now == nil {
+		return
+	}
+	for h, addr := range now.holders(key) {
+		holders, _ := index.get(addrKey(&buf, addr))
+		if slices.Contains(holders, h) {
 			continue
 		}
-		k := string(addrKey(&buf, addr))
-		holders, _ := index.getString(k)
-		if len(holders) == 0 {
-			b.countBlocks(blocks, addr, 1)
-		}
-		holders = append(without(holders, key), holder{key, host})
-		slices.SortFunc(holders, func(a, b holder) int {
+		next := append(without(holders, key), h)
+		slices.SortFunc(next, func(a, b holder) int {
 			if a.host != b.host {
 				return sign(b.host)
 			}
 			return strings.Compare(a.key, b.key)
 		})
-		index.set(k, holders)
+		put(addr, holders, next)
 	}
+}
+
+func anyNamed(holders []holder) bool {
+	for i := range holders {
+		if holders[i].named {
+			return true
+		}
+	}
+	return false
 }
 
 // without copies the list, but for one Service.
 func without(holders []holder, key string) []holder {
 	return slices.DeleteFunc(slices.Clone(holders), func(h holder) bool { return h.key == key })
+}
+
+// lies counts the addresses of endpoints whose Nodes are known, hostNetwork aside, and
+// those of them that lie in a podCIDR of another Node: some networks give podCIDRs no
+// meaning.
+type lies struct{ of, in int }
+
+// tooMany says that podCIDRs tell nothing.
+func (l *lies) tooMany() bool { return l.of >= 20 && l.in*10 > l.of }
+
+// change counts an address whose holders change.
+func (l *lies) change(a *atlas, addr netip.Addr, was, next []holder) {
+	l.count(a, addr, was, -1)
+	l.count(a, addr, next, 1)
+}
+
+func (l *lies) count(a *atlas, addr netip.Addr, holders []holder, by int) {
+	best := bestOf(holders)
+	if best == nil || best.where.node == 0 {
+		return
+	}
+	n := toNumber(addr)
+	if e, _ := a.cluster.find(n, 128, FromNodes); e != nil {
+		return
+	}
+	l.of += by
+	if e, _ := a.cluster.find(n, 128, FromPodCIDRs); e != nil && e.where.node != best.where.node {
+		l.in += by
+	}
+}
+
+// lies counts all addresses anew.
+func (a *atlas) lies(index *table[[]holder]) (l lies) {
+	index.all(func(key string, holders []holder) bool {
+		addr, _ := netip.AddrFromSlice([]byte(key))
+		l.count(a, addr, holders, 1)
+		return true
+	})
+	return l
+}
+
+// bestOf is the one that knows best where an address is, nil if none does.
+func bestOf(holders []holder) (best *holder) {
+	for i := range holders {
+		if h := &holders[i]; h.where != (where{}) && (best == nil || h.tellsBetter(best)) {
+			best = h
+		}
+	}
+	return best
 }
 
 // countBlocks counts an address in each reverse name between its own and the apex
@@ -200,35 +329,50 @@ func (b *Builder) countBlocks(blocks *edit[int], addr netip.Addr, by int) {
 	}
 }
 
-// addrs yields every address that a Service names.
-func (s *service) addrs() func(yield func(netip.Addr) bool) {
+// addrs yields every address of a Service.
+func (s *service) addrs() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
-		if s == nil {
-			return
-		}
-		for i := 0; i < len(s.a); i += sizeA {
-			if !yield(netip.AddrFrom4([4]byte(s.a[i+fixedSize : i+sizeA]))) {
-				return
+		for _, f := range []*addresses{&s.v4, &s.v6} {
+			for i := range f.len() {
+				if addr, _ := netip.AddrFromSlice(f.record(uint32(i))[fixedSize:]); !yield(addr) {
+					return
+				}
 			}
 		}
-		for i := 0; i < len(s.aaaa); i += sizeAAAA {
-			if !yield(netip.AddrFrom16([16]byte(s.aaaa[i+fixedSize : i+sizeAAAA]))) {
+	}
+}
+
+// holders yields what a Service says of each of its addresses.
+func (s *service) holders(key string) iter.Seq2[holder, netip.Addr] {
+	return func(yield func(holder, netip.Addr) bool) {
+		clusterDNS := isClusterDNS(s.source)
+		told := map[netip.Addr]holder{}
+		for _, sl := range s.source.Slices {
+			for i := range sl.Endpoints {
+				e := &sl.Endpoints[i]
+				h := holder{ready: e.Ready, created: int32(sl.Created)}
+				if other, ok := told[e.Addr]; !ok || h.tellsBetter(&other) {
+					told[e.Addr] = h
+				}
+			}
+		}
+		for addr := range s.addrs() {
+			record, _ := s.findAddr(addr)
+			h := told[addr]
+			h.key, h.clusterDNS = key, clusterDNS
+			h.where = s.areas.at(s.family(addr).place(uint32(record)))
+			h.named = s.family(addr).names[record] != unnamed
+			_, h.host = s.nameOf(addr, record)
+			if !yield(h, addr) {
 				return
 			}
 		}
 	}
 }
 
-// called says whether an address has a name in this Service that PTR records can
-// point to, and whether that is a host name.
-func (s *service) called(addr netip.Addr) (host, named bool) {
-	if s == nil {
-		return false, false
-	}
-	at, ok := s.findAddr(addr)
-	if !ok || s.nameAt(addr, at) == unnamed {
-		return false, false
-	}
-	_, host = s.nameOf(addr, at)
-	return host, true
+// isClusterDNS says whether a Service is the cluster's own DNS, whose pods ask for
+// the pods of all places.
+func isClusterDNS(svc *registry.Service) bool {
+	return svc.Namespace == "kube-system" &&
+		(svc.Name == "kube-dns" || svc.Object != nil && svc.Object.Labels.Get("k8s-app") == "kube-dns")
 }

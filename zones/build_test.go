@@ -344,7 +344,9 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 			for k, want := range sets {
 				name, typ, _ := strings.Cut(k, " ")
 				for _, r := range want {
-					checkTarget(t, set, r)
+					if !strings.HasPrefix(k, "_all.") && !strings.Contains(k, "._all.") { // who does not serve has no name
+						checkTarget(t, set, r)
+					}
 				}
 				m := ask(t, set, name, dns.StringToType[typ])
 				var got []string
@@ -414,7 +416,7 @@ func ask(t testing.TB, set *Set, name string, typ uint16) *dns.Msg {
 	msg := append(make([]byte, headerSize), wire...)
 	msg[5] = 1
 	msg = append(msg, byte(typ>>8), byte(typ), 0, classIN)
-	msg, n, cut := a.AppendTo(msg, 0, 65535)
+	msg, n, cut := a.AppendTo(msg, 0, 65535, 65535)
 	msg[2], msg[3] = 0x84, a.RCode
 	if cut {
 		msg[2] |= 2
@@ -563,7 +565,8 @@ func FuzzDashed(f *testing.F) {
 			if !ok || back != got || strings.HasPrefix(text, "-") || strings.HasSuffix(text, "-") {
 				t.Fatalf("%v as a label is %q, read back as %v", got, text, back)
 			}
-			s := &service{suffix: []byte{0}, names4: []uint32{0}, names6: []uint32{0}}
+			s := &service{suffix: []byte{0}}
+			s.v4.names, s.v6.names = []uint32{0}, []uint32{0}
 			if name := s.appendCanonical(nil, got, 0); !bytes.Equal(name, append(appendLabel(nil, text), 0)) {
 				t.Fatalf("%v: canonical name %q, label %q", got, name, text)
 			}

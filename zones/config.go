@@ -24,10 +24,19 @@ type Config struct {
 	// Nameservers are the addresses of ns.dns.<zone>. Where there are none, it is
 	// the address that the question came to.
 	Nameservers []netip.Addr
+
+	// Clients says what is known of those who ask.
+	Clients Clients
+
+	// NoExplain leaves out the names _explain.<svc>.<ns>.<zone>.
+	NoExplain bool
+
+	// ChurnTTL is the TTL of what has just changed, in whole seconds up to an hour; 0
+	// leaves it as it is.
+	ChurnTTL time.Duration
 }
 
-// Zone is one zone. TTLs are whole seconds from 0 to an hour. The zero value of
-// each choice is its default.
+// Zone is one zone. The zero value of each field but Name is its default.
 type Zone struct {
 	Name string // "registry.local", with or without the final dot
 
@@ -35,9 +44,11 @@ type Zone struct {
 	Empty         Empty
 	EndpointNames EndpointNames
 
-	TTL         time.Duration // of records
-	TTLEmpty    time.Duration // of NODATA where nothing is published
-	TTLNXDomain time.Duration // of NXDOMAIN, of a type that is not there, of names in between
+	// Defaults are the values of knobs for all Services, and Rules set those of some:
+	// the first one that matches counts. The annotations of a Service beat both, each
+	// knob by itself.
+	Defaults Values
+	Rules    []Rule
 }
 
 // Layout is how names are built.
@@ -77,10 +88,21 @@ type choice[T ~uint8] struct {
 }
 
 func (c *choice[T]) parse(text string) (T, error) {
-	if i := slices.Index(c.names, text); i >= 0 {
-		return T(i), nil
+	v, ok := c.find(text)
+	if !ok {
+		return 0, fmt.Errorf("%s %q is not %s", c.what, text, c.list())
 	}
-	return 0, fmt.Errorf("%s %q is not %s", c.what, text, strings.Join(c.names, " or "))
+	return v, nil
+}
+
+func (c *choice[T]) find(text string) (v T, ok bool) {
+	i := slices.Index(c.names, text)
+	return T(max(i, 0)), i >= 0
+}
+
+func (c *choice[T]) list() string {
+	last := len(c.names) - 1
+	return strings.Join(c.names[:last], ", ") + " or " + c.names[last]
 }
 
 func (c *choice[T]) text(v T) string {
@@ -112,11 +134,8 @@ func (n *EndpointNames) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// DefaultZone has the TTLs that suit most: a change is seen within seconds, a new
-// pod even sooner, and a wrong name is not asked for again at once.
-func DefaultZone(name string) Zone {
-	return Zone{Name: name, TTL: 5 * time.Second, TTLEmpty: 2 * time.Second, TTLNXDomain: 5 * time.Second}
-}
+// DefaultZone has nothing but a name.
+func DefaultZone(name string) Zone { return Zone{Name: name} }
 
 const maxTTL = time.Hour
 
@@ -163,7 +182,10 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("nameserver %v is given twice", a)
 		}
 	}
-	return nil
+	if c.ChurnTTL < 0 || c.ChurnTTL > maxTTL || c.ChurnTTL%time.Second != 0 {
+		return fmt.Errorf("churn TTL %v is not whole seconds from 0s to 1h", c.ChurnTTL)
+	}
+	return c.Clients.validate()
 }
 
 func (z *Zone) check() (apex []byte, err error) {
@@ -189,13 +211,8 @@ func (z *Zone) check() (apex []byte, err error) {
 	if z.Layout > Kubernetes || z.Empty > Nonexist || z.EndpointNames > ByPod {
 		return nil, fmt.Errorf("no such choice: layout %v, empty %v, endpointNames %v", z.Layout, z.Empty, z.EndpointNames)
 	}
-	for _, ttl := range []struct {
-		what string
-		d    time.Duration
-	}{{"ttl", z.TTL}, {"ttl-empty", z.TTLEmpty}, {"ttl-nxdomain", z.TTLNXDomain}} {
-		if ttl.d < 0 || ttl.d > maxTTL || ttl.d%time.Second != 0 {
-			return nil, fmt.Errorf("%s %v is not whole seconds from 0s to %v", ttl.what, ttl.d, maxTTL)
-		}
+	if _, err := newKnobs(z); err != nil {
+		return nil, err
 	}
 	return apex, nil
 }

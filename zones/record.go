@@ -125,31 +125,3 @@ var (
 	// minimalANY is the RDATA of the HINFO that stands for all types, RFC 8482 section 4.2.
 	minimalANY = []byte("\x07RFC8482\x00")
 )
-
-// rrset is a view of records of one name and type: those at pick of the list in
-// wire, or its first n where pick is nil.
-type rrset struct {
-	wire []byte
-	size int      // of each record, or 0: record i is wire[offs[i]:offs[i+1]]
-	offs []uint32 // one more than records
-	pick []uint32
-	n    int
-}
-
-func (r *rrset) record(i uint32) []byte {
-	if r.pick != nil {
-		i = r.pick[i]
-	}
-	if r.size > 0 {
-		return r.wire[int(i)*r.size:][:r.size]
-	}
-	return r.wire[r.offs[i]:r.offs[i+1]]
-}
-
-// index is where record i stands in the whole list.
-func (r *rrset) index(i uint32) uint32 {
-	if r.pick != nil {
-		return r.pick[i]
-	}
-	return i
-}

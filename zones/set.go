@@ -22,8 +22,12 @@ type Set struct {
 
 	services   []table[*service] // of each zone, by <svc>.<ns>
 	namespaces []table[int]      // of each zone: Services in each, by label
-	index      table[[]holder]   // address → the Services of the first zone that name it
+	index      table[[]holder]   // address → the Services of the first zone that have it
 	blocks     table[int]        // reverse names above addresses, within reverse zones
+
+	ids     ids
+	atlas   *atlas
+	without Sources // those that are off, in the configuration or by themselves
 }
 
 // config is Config, compiled.
@@ -31,12 +35,17 @@ type config struct {
 	zones       []*zone
 	reverse     []reverseZone
 	nameservers []netip.Addr
+	noExplain   bool
+
+	clients                  Clients
+	forwarders, sharedCaches ranges
 }
 
 type zone struct {
 	layout        Layout
 	empty         Empty
 	endpointNames EndpointNames
+	knobs         *knobs
 
 	apex                       []byte
 	labels                     int
@@ -49,11 +58,25 @@ type reverseZone struct {
 	apex  []byte
 }
 
-// holder is a Service that names an address, and how: those that call it by a host
-// name come first, then it is by key (Kubernetes DNS specification 2.4.3).
+// holder is a Service that has an address, and what it says of it. PTR records are
+// of those that name it: who calls it by a host name comes first, then it is by key
+// (Kubernetes DNS specification 2.4.3).
 type holder struct {
-	key  string
-	host bool
+	key         string
+	named, host bool
+	ready       bool
+	clusterDNS  bool // the address is one of the cluster's own DNS
+	created     int32
+	where       where
+}
+
+// tellsBetter says whether h knows better than other where an address is: a pod
+// that is ready, else the newer slice.
+func (h *holder) tellsBetter(other *holder) bool {
+	if h.ready != other.ready {
+		return h.ready
+	}
+	return h.created > other.created
 }
 
 // Store holds the Set that is served.
@@ -83,6 +106,11 @@ type Question struct {
 	// Local is the address that the question came to, the answer for ns.dns
 	// where no nameserver is configured.
 	Local netip.Addr
+
+	// From is who asks, an IPv4 address not as an IPv6 one. Subnet is for whom, if
+	// a forwarder says so that Trusts knows; it has no bits beyond its length.
+	From   netip.Addr
+	Subnet netip.Prefix
 }
 
 // RCODEs (RFC 1035 section 4.1.1) and extended errors (RFC 8914) of an Answer.
@@ -99,6 +127,7 @@ const (
 // Lookup finds the answer to q and leaves it in ans, whose room is used again.
 func (s *Set) Lookup(q *Question, ans *Answer) {
 	ans.reset(s)
+	ans.question = *q
 	ans.local[0] = q.Local
 	ans.lookup(q.Name, q.Type)
 }
@@ -201,7 +230,7 @@ func (a *Answer) services(name []byte, n int, typ uint16) bool {
 	if !ok || n == 2 && a.zone.layout == Short && string(key) == string(nsLabels) && !svc.hasAddresses() {
 		return false
 	}
-	a.service = svc
+	a.service, a.negative = svc, svc.ttlNXDomain
 	switch {
 	case svc.external && n > 2:
 		a.nxdomain()
@@ -209,47 +238,104 @@ func (a *Answer) services(name []byte, n int, typ uint16) bool {
 		a.nodata(false)
 	case svc.external:
 		a.alias(svc.cname, typ)
-	case a.zone.empty == Nonexist && len(svc.a)+len(svc.aaaa) == 0:
-		a.negative = a.zone.ttlEmpty
-		a.nxdomain()
-	case n == 2:
-		a.answer(typ, svc.setA(), svc.setAAAA(), svc.setSRV())
-	case n == 3:
-		a.below(a.label(name, 0), typ)
-	case n == 4:
-		a.port(a.label(name, 0), a.label(name, 1), typ)
 	default:
-		a.nxdomain()
+		a.ofService(name, n-2, typ)
 	}
 	return true
 }
 
-// below answers <label>.<svc>.<ns>: an endpoint, or the protocol above port names.
-func (a *Answer) below(label []byte, typ uint16) {
-	if len(label) > 0 && label[0] == '_' {
-		for i := range a.service.ports {
-			if string(label) == protocolLabels[a.service.ports[i].protocol] {
-				a.nodata(false)
-				return
-			}
+// ofService answers for a name with n labels before the Service's. From the right
+// they may be: a view, a scope, and then a port or one endpoint.
+func (a *Answer) ofService(name []byte, n int, typ uint16) {
+	v, viewed := &a.service.published, false
+	if n > 0 {
+		if r, ok := viewOf(a.label(name, n-1)); ok {
+			v, viewed = a.service.view(r), true
+			a.viewed, a.viewOf = true, r
+			n--
 		}
+	}
+	if a.zone.empty == Nonexist && !a.service.named && !(viewed && v.a.n+v.aaaa.n > 0) {
+		a.negative = a.service.ttlEmpty
 		a.nxdomain()
 		return
 	}
+	switch {
+	case n == 0:
+		a.answer(typ, rrset{&a.service.v4.list, v.a}, rrset{&a.service.v6.list, v.aaaa}, rrset{&a.service.srv, v.srv})
+	case isScope(a.label(name, n-1)):
+		a.scoped(name, n, v, typ)
+	case n == 1 && !viewed && !a.set.cfg.noExplain && string(a.label(name, 0)) == "_explain":
+		a.explain(typ)
+	case n == 1 && isUnderscored(a.label(name, 0)):
+		a.protocol(name, typ)
+	case n == 1 && !viewed:
+		a.endpoint(a.label(name, 0), typ)
+	case n == 2:
+		a.port(name, v, typ)
+	default:
+		a.nxdomain()
+	}
+}
+
+// viewOf is the Readiness that a label asks for.
+func viewOf(label []byte) (r Readiness, ok bool) {
+	switch string(label) {
+	case "_ready":
+		return Ready, true
+	case "_serving":
+		return Serving, true
+	case "_all":
+		return All, true
+	}
+	return 0, false
+}
+
+func isUnderscored(label []byte) bool { return label[0] == '_' }
+
+// endpoint answers <label>.<svc>.<ns>.
+func (a *Answer) endpoint(label []byte, typ uint16) {
 	n, ok := a.service.find(label)
 	if !ok {
 		a.nxdomain()
 		return
 	}
+	a.own = true
 	a.answer(typ, a.service.nodeA(n), a.service.nodeAAAA(n), a.service.nodeSRV(n))
 }
 
-// port answers _<port>._<proto>.<svc>.<ns>.
-func (a *Answer) port(name, protocol []byte, typ uint16) {
+// explain answers _explain.<svc>.<ns>: why the asker gets what it gets.
+func (a *Answer) explain(typ uint16) {
+	switch typ {
+	case TypeTXT:
+		a.single = singleExplain
+	case TypeANY:
+		a.single = singleANY
+	default:
+		a.nodata(false)
+	}
+}
+
+// protocol answers for the first label of a name, which may be a protocol above the
+// names of ports.
+func (a *Answer) protocol(name []byte, typ uint16) {
+	label := a.label(name, 0)
+	for i := range a.service.ports {
+		if string(label) == protocolLabels[a.service.ports[i].protocol] {
+			a.nodata(false)
+			return
+		}
+	}
+	a.nxdomain()
+}
+
+// port answers for the first two labels of a name, _<port>._<proto>.
+func (a *Answer) port(name []byte, v *view, typ uint16) {
+	port, protocol := a.label(name, 0), a.label(name, 1)
 	for i := range a.service.ports {
 		p := &a.service.ports[i]
-		if len(name) > 1 && name[0] == '_' && string(name[1:]) == p.name && string(protocol) == protocolLabels[p.protocol] {
-			a.answer(typ, rrset{}, rrset{}, a.service.portSRV(p))
+		if len(port) > 1 && port[0] == '_' && string(port[1:]) == p.name && string(protocol) == protocolLabels[p.protocol] {
+			a.answer(typ, rrset{}, rrset{}, rrset{&a.service.srv, v.ports[i]})
 			return
 		}
 	}
@@ -260,8 +346,9 @@ func (a *Answer) port(name, protocol []byte, typ uint16) {
 // specification 2.3.2).
 var protocolLabels = [...]string{registry.TCP: "_tcp", registry.UDP: "_udp", registry.SCTP: "_sctp"}
 
-// answer picks the set of the type asked for.
+// answer picks the set of the type asked for, and of that what lies in the scope.
 func (a *Answer) answer(typ uint16, v4, v6, srv rrset) {
+	n := a.inScope(&v4) + a.inScope(&v6) + a.inScope(&srv)
 	switch typ {
 	case TypeA:
 		a.records = v4
@@ -271,13 +358,13 @@ func (a *Answer) answer(typ uint16, v4, v6, srv rrset) {
 		a.records = srv
 		a.glue = true
 	case TypeANY:
-		if v4.n+v6.n+srv.n > 0 {
+		if n > 0 {
 			a.single = singleANY
 			return
 		}
 	}
-	if a.records.n == 0 {
-		a.nodata(v4.n+v6.n+srv.n == 0)
+	if a.inScope(&a.records) == 0 {
+		a.nodata(n == 0)
 	}
 }
 
@@ -380,7 +467,7 @@ func (a *Answer) reverse(name []byte, typ uint16) {
 	if ok && b.whole() {
 		addr := b.addr()
 		var buf [16]byte
-		if holders, found := a.set.index.get(addrKey(&buf, addr)); found {
+		if holders, _ := a.set.index.get(addrKey(&buf, addr)); anyNamed(holders) {
 			if z == nil {
 				a.apexAt, a.reverseApex = 0, name
 			}

@@ -32,6 +32,23 @@ func (s *Set) Transfer(apex []byte, local netip.Addr) (records iter.Seq[[]byte],
 	return nil, false
 }
 
+// Apexes yields the apex of each zone that Transfer knows, as text and in wire form.
+// They are the same in every Set of a Builder.
+func (s *Set) Apexes() iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for _, z := range s.cfg.zones {
+			if !yield(nameText(z.apex), z.apex) {
+				return
+			}
+		}
+		for i := range s.cfg.reverse {
+			if apex := s.cfg.reverse[i].apex; !yield(nameText(apex), apex) {
+				return
+			}
+		}
+	}
+}
+
 // InTransfer says whether a name lies within a zone that Transfer knows, which
 // decides between NOTAUTH and REFUSED.
 func (s *Set) InTransfer(name []byte) bool {
@@ -60,8 +77,8 @@ func (w *walker) put(owner []byte, fragment []byte) {
 }
 
 func (w *walker) putSet(owner []byte, r rrset) {
-	for i := range r.n {
-		w.put(owner, r.record(uint32(i)))
+	for i := range r.count() {
+		w.put(owner, r.record(r.at(uint32(i))))
 	}
 }
 
@@ -97,31 +114,48 @@ func (s *service) walk(w *walker) {
 		}
 		return
 	}
-	w.putSet(s.suffix, s.setA())
-	w.putSet(s.suffix, s.setAAAA())
-	w.putSet(s.suffix, s.setSRV())
 	var owner []byte
-	for i := range s.ports {
-		p := &s.ports[i]
-		owner = appendLabel(owner[:0], "_"+p.name)
-		owner = appendLabel(owner, protocolLabels[p.protocol])
-		w.putSet(append(owner, s.suffix...), s.portSRV(p))
+	putView := func(v *view, label string) {
+		name := s.suffix
+		if label != "" {
+			name = append(appendLabel(nil, label), s.suffix...)
+		}
+		if len(name) > maxName {
+			return
+		}
+		w.putSet(name, rrset{&s.v4.list, v.a})
+		w.putSet(name, rrset{&s.v6.list, v.aaaa})
+		w.putSet(name, rrset{&s.srv, v.srv})
+		for i, p := range s.ports {
+			owner = appendLabel(owner[:0], "_"+p.name)
+			owner = append(appendLabel(owner, protocolLabels[p.protocol]), name...)
+			if len(owner) <= maxName {
+				w.putSet(owner, rrset{&s.srv, v.ports[i]})
+			}
+		}
 	}
-	put := func(label string, n node) {
+	putView(&s.published, "")
+	for _, r := range []Readiness{Ready, Serving, All} {
+		putView(s.view(r), "_"+r.String())
+	}
+	put := func(label string, n *node) {
 		owner = append(appendLabel(owner[:0], label), s.suffix...)
 		w.putSet(owner, s.nodeA(n))
 		w.putSet(owner, s.nodeAAAA(n))
 		w.putSet(owner, s.nodeSRV(n))
 	}
 	for i := range s.labels {
-		put(s.labels[i].name, s.nodes[s.labels[i].node])
+		if l := &s.labels[i]; l.node&nameless == 0 {
+			put(l.name, &s.nodes[l.node])
+		}
 	}
 	for addr := range s.addrs() {
 		// Where the address in dashes is somebody's host name, that is what it means.
 		label := dashed(addr)
 		if _, taken := s.searchLabel([]byte(label)); !taken && s.fits(label) {
-			n, _ := s.find([]byte(label))
-			put(label, n)
+			if n, ok := s.find([]byte(label)); ok {
+				put(label, n)
+			}
 		}
 	}
 }
@@ -134,16 +168,16 @@ func (s *Set) walkReverse(z *reverseZone) iter.Seq[[]byte] {
 		w.put(z.apex, soa)
 		w.put(z.apex, appendNamed(nil, headerSize, TypeNS, primary.ttl, append(append([]byte{}, nsLabels...), primary.apex...)))
 		a := NewAnswer()
-		s.index.all(func(key string, _ []holder) bool {
+		s.index.all(func(key string, holders []holder) bool {
 			addr, _ := netip.AddrFromSlice([]byte(key))
-			if !z.block.contains(addr) {
+			if !z.block.contains(addr) || !anyNamed(holders) {
 				return true
 			}
 			b := blockOf(addr, z.block.parts)
 			name := appendReverse(nil, &b)
 			s.Lookup(&Question{Name: name, Type: TypePTR}, a)
 			message := append(make([]byte, headerSize), name...)
-			message, n, _ := a.AppendTo(append(message, 0, TypePTR, 0, classIN), 0, 1<<16)
+			message, n, _ := a.AppendTo(append(message, 0, TypePTR, 0, classIN), 0, 1<<16, 0)
 			for at := headerSize + len(name) + 4; n.Answer > 0; n.Answer-- {
 				end := at + fixedSize + int(binary.BigEndian.Uint16(message[at+fixedSize-2:]))
 				w.put(name, message[at:end])

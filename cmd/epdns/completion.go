@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func newCompletion() *cobra.Command {
@@ -32,5 +33,36 @@ for all sessions to come:
 			}
 			return generate[args[0]](cmd.OutOrStdout())
 		},
+	}
+}
+
+// completeValues says which values a flag can have.
+func completeValues(cmd *cobra.Command, flag string, values ...string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic("epdns: " + err.Error())
+	}
+}
+
+// completeFlags lets shells complete files where a flag names one, of these kinds if
+// any are given. Without that, they would for every flag.
+func completeFlags(root *cobra.Command) {
+	files := map[string][]string{
+		"config":         {"yaml", "yml"},
+		"manifests":      {"yaml", "yml", "json"}, // and directories, as always
+		"kubeconfig":     nil,
+		"cookie-secrets": nil,
+	}
+	for _, cmd := range root.Commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			kinds, isFile := files[f.Name]
+			_, known := cmd.GetFlagCompletionFunc(f.Name)
+			switch {
+			case len(kinds) > 0:
+				cmd.MarkFlagFilename(f.Name, kinds...)
+			case !isFile && !known:
+				completeValues(cmd, f.Name)
+			}
+		})
 	}
 }

@@ -11,10 +11,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"epdns/dnsserver"
+	"epdns/registry"
 	"epdns/zones"
 )
 
@@ -27,8 +31,12 @@ type config struct {
 	Listen      []string       `yaml:"listen"`
 	HTTP        string         `yaml:"http"`
 	HTTPDetails bool           `yaml:"httpDetails"`
+	Prefix      string         `yaml:"annotationPrefix"`
 	Zones       []zoneConfig   `yaml:"zones"`
 	Reverse     []string       `yaml:"reverse"`
+	Clients     clientsConfig  `yaml:"clients"`
+	ExplainTXT  bool           `yaml:"explainTXT"`
+	ChurnTTL    string         `yaml:"churnTTL"`
 	Nameserver  []string       `yaml:"nameserver"`
 	Upstream    []string       `yaml:"upstream"`
 	UDPSize     int            `yaml:"udpSize"`
@@ -37,6 +45,7 @@ type config struct {
 	Cookies     cookiesConfig  `yaml:"cookies"`
 	Transfer    transferConfig `yaml:"transfer"`
 	TCP         tcpConfig      `yaml:"tcp"`
+	TLS         tlsConfig      `yaml:"tls"`
 }
 
 type sourceConfig struct {
@@ -47,19 +56,48 @@ type sourceConfig struct {
 }
 
 type zoneConfig struct {
-	Name          string     `yaml:"name"`
-	Layout        string     `yaml:"layout"`
-	Empty         string     `yaml:"empty"`
-	EndpointNames string     `yaml:"endpointNames"`
-	Defaults      zoneValues `yaml:"defaults"`
+	Name          string       `yaml:"name"`
+	Layout        string       `yaml:"layout"`
+	Empty         string       `yaml:"empty"`
+	EndpointNames string       `yaml:"endpointNames"`
+	Defaults      knobValues   `yaml:"defaults"`
+	Rules         []ruleConfig `yaml:"rules"`
 }
 
-// zoneValues are what a zone says of each Service. They have the names that one
-// Service's own values would have.
-type zoneValues struct {
-	TTL         string `yaml:"ttl"`
-	TTLEmpty    string `yaml:"ttl-empty"`
-	TTLNXDomain string `yaml:"ttl-nxdomain"`
+// knobValues are texts by the names of zones.Knobs. It has those that the file has.
+type knobValues map[string]string
+
+type ruleConfig struct {
+	Match matchConfig `yaml:"match"`
+	Set   knobValues  `yaml:"set"`
+}
+
+type matchConfig struct {
+	Namespace string `yaml:"namespace"`
+	Name      string `yaml:"name"`
+	Selector  string `yaml:"selector"`
+}
+
+type clientsConfig struct {
+	TrustedForwarders []string      `yaml:"trustedForwarders"`
+	SharedCaches      []string      `yaml:"sharedCaches"`
+	Places            []placeConfig `yaml:"places"`
+	Sources           placeSources  `yaml:"sources"`
+}
+
+type placeConfig struct {
+	CIDR   string `yaml:"cidr"`
+	Node   string `yaml:"node"`
+	Zone   string `yaml:"zone"`
+	Region string `yaml:"region"`
+}
+
+type placeSources struct {
+	ECS       bool `yaml:"ecs"`
+	Endpoints bool `yaml:"endpoints"`
+	Nodes     bool `yaml:"nodes"`
+	PodCIDRs  bool `yaml:"podCIDRs"`
+	Places    bool `yaml:"places"`
 }
 
 type cookiesConfig struct {
@@ -67,8 +105,9 @@ type cookiesConfig struct {
 }
 
 type transferConfig struct {
-	Allow []string     `yaml:"allow"`
-	TSIG  []tsigConfig `yaml:"tsig"`
+	Allow  []string     `yaml:"allow"`
+	TSIG   []tsigConfig `yaml:"tsig"`
+	Notify []string     `yaml:"notify"`
 }
 
 type tsigConfig struct {
@@ -86,6 +125,12 @@ type tcpConfig struct {
 	Total     int    `yaml:"total"`
 }
 
+type tlsConfig struct {
+	Listen []string `yaml:"listen"`
+	Cert   string   `yaml:"cert"`
+	Key    string   `yaml:"key"`
+}
+
 // reference is a configuration file that changes nothing: every key has its default.
 //
 //go:embed reference.yaml
@@ -95,9 +140,14 @@ func defaultConfig() *config {
 	c := &config{
 		Listen:  []string{":5300"},
 		HTTP:    "127.0.0.1:9153",
+		Prefix:  registry.DefaultAnnotationPrefix,
 		Zones:   make([]zoneConfig, 1),
+		Clients: clientsConfig{Sources: placeSources{ECS: true, Endpoints: true, Nodes: true, PodCIDRs: true, Places: true}},
 		UDPSize: 1232,
 		TCP:     tcpConfig{Idle: "12s", Write: "2s", PerSource: 64, Total: 1024},
+
+		ExplainTXT: true,
+		ChurnTTL:   "0",
 	}
 	c.Zones[0].setDefaults()
 	c.Zones[0].Name = "registry.local"
@@ -107,12 +157,7 @@ func defaultConfig() *config {
 // setDefaults fills all but the name.
 func (z *zoneConfig) setDefaults() {
 	d := zones.DefaultZone("")
-	*z = zoneConfig{
-		Layout:        d.Layout.String(),
-		Empty:         d.Empty.String(),
-		EndpointNames: d.EndpointNames.String(),
-		Defaults:      zoneValues{TTL: d.TTL.String(), TTLEmpty: d.TTLEmpty.String(), TTLNXDomain: d.TTLNXDomain.String()},
-	}
+	*z = zoneConfig{Layout: d.Layout.String(), Empty: d.Empty.String(), EndpointNames: d.EndpointNames.String()}
 }
 
 // settings are a config that has been checked, as each room wants its part.
@@ -122,6 +167,7 @@ type settings struct {
 	dns         dnsserver.Config
 	http        string
 	httpDetails bool
+	prefix      string // of annotations
 
 	// Files that readSecrets reads into dns: of cookies, and of each key in dns.TSIG.
 	cookieFile string
@@ -148,6 +194,7 @@ func (c *config) settings() (*settings, error) {
 		},
 		http:        c.HTTP,
 		httpDetails: c.HTTPDetails,
+		prefix:      c.Prefix,
 	}
 	if err := s.source.check(); err != nil {
 		return nil, err
@@ -161,8 +208,11 @@ func (c *config) settings() (*settings, error) {
 		}
 	}
 	s.dns.Listen = c.Listen
-	if err := checkHTTP(c.HTTP); err != nil {
+	if err := c.checkHTTP(); err != nil {
 		return nil, &fault{"http", err}
+	}
+	if len(validation.IsDNS1123Subdomain(c.Prefix)) > 0 {
+		return nil, &fault{"annotationPrefix", fmt.Errorf("%q is no domain name such as example.com, in lower case", c.Prefix)}
 	}
 	var err error
 	if s.zones, err = c.zonesConfig(); err != nil {
@@ -177,6 +227,9 @@ func (c *config) settings() (*settings, error) {
 	if s.dns.TSIG, s.tsigFiles, err = c.Transfer.keys(); err != nil {
 		return nil, err
 	}
+	if s.dns.Notify, err = parseEach("transfer.notify", c.Transfer.Notify, parseSecondary, checkTwice); err != nil {
+		return nil, err
+	}
 	if err := dnsserver.CheckUDPSize(c.UDPSize); err != nil {
 		return nil, &fault{"udpSize", err}
 	}
@@ -189,7 +242,10 @@ func (c *config) settings() (*settings, error) {
 		s.dns.Version = "epdns " + readBuildInfo().Version
 	}
 	s.cookieFile = c.Cookies.SecretFile
-	s.dns.TCP, err = c.TCP.check()
+	if s.dns.TCP, err = c.TCP.check(); err != nil {
+		return nil, err
+	}
+	s.dns.TLS, err = c.TLS.check()
 	return s, err
 }
 
@@ -253,7 +309,7 @@ func (s *settings) readSecrets() (err error) {
 
 // relativeTo makes the files that it names relative to a directory.
 func (c *config) relativeTo(dir string) {
-	paths := []*string{&c.Source.Kubeconfig, &c.Source.Manifests, &c.Cookies.SecretFile}
+	paths := []*string{&c.Source.Kubeconfig, &c.Source.Manifests, &c.Cookies.SecretFile, &c.TLS.Cert, &c.TLS.Key}
 	for i := range c.Transfer.TSIG {
 		paths = append(paths, &c.Transfer.TSIG[i].SecretFile)
 	}
@@ -281,9 +337,6 @@ func (c *config) zonesConfig() (out zones.Config, err error) {
 			{"layout", func() error { return zone.Layout.UnmarshalText([]byte(z.Layout)) }},
 			{"empty", func() error { return zone.Empty.UnmarshalText([]byte(z.Empty)) }},
 			{"endpointNames", func() error { return zone.EndpointNames.UnmarshalText([]byte(z.EndpointNames)) }},
-			{"defaults.ttl", func() error { return parseDuration(z.Defaults.TTL, &zone.TTL) }},
-			{"defaults.ttl-empty", func() error { return parseDuration(z.Defaults.TTLEmpty, &zone.TTLEmpty) }},
-			{"defaults.ttl-nxdomain", func() error { return parseDuration(z.Defaults.TTLNXDomain, &zone.TTLNXDomain) }},
 		} {
 			err := v.set()
 			if err == nil {
@@ -292,6 +345,16 @@ func (c *config) zonesConfig() (out zones.Config, err error) {
 			if err != nil {
 				return out, &fault{fmt.Sprintf("zones[%d].%s", i, v.key), err}
 			}
+		}
+		if zone.Defaults, err = z.Defaults.values(fmt.Sprintf("zones[%d].defaults", i)); err != nil {
+			return out, err
+		}
+		for j, r := range z.Rules {
+			rule, err := r.rule(fmt.Sprintf("zones[%d].rules[%d]", i, j))
+			if err != nil {
+				return out, err
+			}
+			zone.Rules = append(zone.Rules, rule)
 		}
 	}
 	out.Reverse, err = parseEach("reverse", c.Reverse, parsePrefix, func(p []netip.Prefix) error {
@@ -305,7 +368,92 @@ func (c *config) zonesConfig() (out zones.Config, err error) {
 		out.Nameservers = a
 		return out.Validate()
 	})
+	if err != nil {
+		return out, err
+	}
+	if err := c.Clients.into(&out); err != nil {
+		return out, err
+	}
+	out.NoExplain = !c.ExplainTXT
+	if err = parseDuration(c.ChurnTTL, &out.ChurnTTL); err == nil {
+		err = out.Validate()
+	}
+	if err != nil {
+		return out, &fault{"churnTTL", err}
+	}
+	return out, nil
+}
+
+// values are what v says under a key.
+func (v knobValues) values(key string) (zones.Values, error) {
+	for _, k := range zones.Knobs() {
+		if text, ok := v[k.Name]; ok {
+			if err := k.Check(text); err != nil {
+				return nil, &fault{key + "." + k.Name, fmt.Errorf("%q is %w", text, err)}
+			}
+		}
+	}
+	return zones.Values(v), nil
+}
+
+func (r *ruleConfig) rule(key string) (out zones.Rule, err error) {
+	for _, v := range []struct {
+		key, text string
+		check     func(string) error
+	}{
+		{"namespace", r.Match.Namespace, zones.CheckGlob},
+		{"name", r.Match.Name, zones.CheckGlob},
+		{"selector", r.Match.Selector, zones.CheckSelector},
+	} {
+		if err := v.check(v.text); err != nil {
+			return out, &fault{key + ".match." + v.key, err}
+		}
+	}
+	out = zones.Rule{Namespace: r.Match.Namespace, Name: r.Match.Name, Selector: r.Match.Selector}
+	out.Set, err = r.Set.values(key + ".set")
 	return out, err
+}
+
+// into puts what is known of clients into out, which is good so far.
+func (c *clientsConfig) into(out *zones.Config) error {
+	for _, list := range []struct {
+		key  string
+		from []string
+		to   *[]netip.Prefix
+	}{
+		{"clients.trustedForwarders", c.TrustedForwarders, &out.Clients.TrustedForwarders},
+		{"clients.sharedCaches", c.SharedCaches, &out.Clients.SharedCaches},
+	} {
+		if _, err := parseEach(list.key, list.from, parsePrefix, func(p []netip.Prefix) error {
+			*list.to = p
+			return out.Validate()
+		}); err != nil {
+			return err
+		}
+	}
+	for i, p := range c.Places {
+		key := fmt.Sprintf("clients.places[%d]", i)
+		prefix, err := parsePrefix(p.CIDR)
+		if err != nil {
+			return &fault{key + ".cidr", err}
+		}
+		out.Clients.Places = append(out.Clients.Places, zones.PlaceRange{Prefix: prefix, Node: p.Node, Zone: p.Zone, Region: p.Region})
+		if err := out.Validate(); err != nil {
+			return &fault{key, err}
+		}
+	}
+	for source, on := range map[zones.Sources]bool{
+		zones.FromECS:       c.Sources.ECS,
+		zones.FromEndpoints: c.Sources.Endpoints,
+		zones.FromNodes:     c.Sources.Nodes,
+		zones.FromPodCIDRs:  c.Sources.PodCIDRs,
+		zones.FromPlaces:    c.Sources.Places,
+	} {
+		if !on {
+			out.Clients.Off |= source
+		}
+	}
+	return nil
 }
 
 func (c *tcpConfig) check() (out dnsserver.TCPConfig, err error) {
@@ -334,6 +482,27 @@ func (c *tcpConfig) check() (out dnsserver.TCPConfig, err error) {
 		return out, &fault{"tcp.perSource", fmt.Errorf("%d is more than the total of %d", c.PerSource, c.Total)}
 	}
 	return out, nil
+}
+
+// check does not read the files.
+func (c *tlsConfig) check() (out dnsserver.TLSConfig, err error) {
+	for i, l := range c.Listen {
+		if err := dnsserver.CheckListen(l); err != nil {
+			return out, &fault{fmt.Sprintf("tls.listen[%d]", i), err}
+		}
+	}
+	for _, f := range []struct{ key, path string }{{"tls.cert", c.Cert}, {"tls.key", c.Key}} {
+		switch {
+		case f.path == "" && len(c.Listen) > 0:
+			return out, &fault{f.key, errors.New("no file is given")}
+		case f.path != "" && len(c.Listen) == 0:
+			return out, &fault{"tls.listen", fmt.Errorf("no address to listen on is given, beside %s", f.key)}
+		}
+	}
+	if len(c.Listen) == 0 {
+		return out, nil
+	}
+	return dnsserver.TLSConfig{Listen: c.Listen, Cert: c.Cert, Key: c.Key}, nil
 }
 
 // parseEach parses a list. Check, if there is one, is asked about what there is of
@@ -386,6 +555,24 @@ func parseUpstream(text string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
 }
 
+// parseSecondary reads ADDR or ADDR:PORT.
+func parseSecondary(text string) (netip.AddrPort, error) {
+	ap, err := parseUpstream(text)
+	if err != nil {
+		return ap, fmt.Errorf("%q is no secondary to tell, such as 192.0.2.54 or [2001:db8::54]:5353", text)
+	}
+	return ap, nil
+}
+
+// checkTwice says whether the last address is one of those before.
+func checkTwice(addrs []netip.AddrPort) error {
+	last := len(addrs) - 1
+	if slices.Contains(addrs[:last], addrs[last]) {
+		return fmt.Errorf("%v is given twice", addrs[last])
+	}
+	return nil
+}
+
 // parseDuration reads Go's form, or a bare number of seconds.
 func parseDuration(text string, to *time.Duration) (err error) {
 	unit := ""
@@ -398,19 +585,35 @@ func parseDuration(text string, to *time.Duration) (err error) {
 	return nil
 }
 
-func checkHTTP(addr string) error {
-	if addr == "" {
+// checkHTTP comes after the check of Listen.
+func (c *config) checkHTTP() error {
+	if c.HTTP == "" {
 		return nil
 	}
-	// A name is looked up when it is listened on.
-	_, port, err := net.SplitHostPort(addr)
-	if err == nil && port != "" {
-		_, err = net.LookupPort("tcp", port)
+	if err := dnsserver.CheckListen(c.HTTP); err != nil {
+		return err
 	}
-	if err != nil || port == "" {
-		return fmt.Errorf("%q is not ADDR:PORT", addr)
+	for i, l := range c.Listen {
+		if collide(l, c.HTTP) {
+			return fmt.Errorf("%q and listen[%d] (--listen), %q, cannot have the same port", c.HTTP, i, l)
+		}
 	}
 	return nil
+}
+
+// collide says whether TCP cannot listen on both addresses. No address is all of
+// both families; for HTTP, the one that stands for all of a family is so too.
+func collide(dns, http string) bool {
+	parse := func(text string) (netip.Addr, int) {
+		host, port, _ := net.SplitHostPort(text)
+		addr, _ := netip.ParseAddr(host)
+		n, _ := net.LookupPort("tcp", port)
+		return addr, n
+	}
+	d, port := parse(dns)
+	h, other := parse(http)
+	return port == other && port != 0 && (d == h || !d.IsValid() || !h.IsValid() || h.IsUnspecified() ||
+		d.IsUnspecified() && d.Is4() == h.Is4())
 }
 
 // flagKeys are the flags that say the same as a key, and what it is to say it.

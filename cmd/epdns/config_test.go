@@ -3,13 +3,16 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,7 +29,7 @@ const head = "apiVersion: epdns/v1alpha1\nkind: Config\n"
 func TestBadFiles(t *testing.T) {
 	for _, c := range []struct{ what, text, says string }{
 		{"unknown key", "lisen: []", "line 3: lisen: unknown key; known here: apiVersion, kind, source, listen, "},
-		{"unknown key below", "zones:\n- name: a.local\n  defaults:\n    tll: 5s", "line 6: zones[0].defaults.tll: unknown key; known here: ttl, ttl-empty, ttl-nxdomain"},
+		{"unknown key below", "zones:\n- name: a.local\n  defaults:\n    tll: 5s", "line 6: zones[0].defaults.tll: unknown key; known here: ttl, ttl-empty, ttl-nxdomain, publish, "},
 		{"key of another case", "Listen: []", "line 3: Listen: unknown key"},
 		{"odd key", "? \"a\\nb\"\n: 1", `line 3: "a\nb": unknown key`},
 		{"empty key", "\"\": 1", `line 3: "": unknown key`},
@@ -70,6 +73,10 @@ func TestBadFiles(t *testing.T) {
 		{"address", "listen:\n- :53\n- localhost:53", `line 5: listen[1]: "localhost:53": "localhost" is no IP address`},
 		{"number for an address", "listen: [5300]", `line 3: listen[0]: "5300" is not ADDR:PORT`},
 		{"http", "http: 9153", `line 3: http: "9153" is not ADDR:PORT`},
+		{"http: port", "listen: [\":99999\"]", `line 3: listen[0]: ":99999": "99999" is no port`},
+		{"http: port", "http: :99999", `line 3: http: ":99999": "99999" is no port`},
+		{"http: where DNS is", "http: 127.0.0.1:53\nlisten: [\"127.0.0.1:5300\", \":53\"]",
+			`line 3: http: "127.0.0.1:53" and listen[1] (--listen), ":53", cannot have the same port`},
 		{"no zone", "zones: []", "line 3: zones: no zone is given"},
 		{"zone without name", "zones:\n- layout: short", `line 4: zones[0].name: zone "": `},
 		{"zone's name", "zones:\n- name: a.local\n- layout: short\n  name: b..local", `line 6: zones[1].name: zone "b..local": name "b..local" has an empty label`},
@@ -78,9 +85,34 @@ func TestBadFiles(t *testing.T) {
 		{"empty", "zones:\n- name: a.local\n  empty: \"\"", `line 5: zones[0].empty: empty "" is not nodata or nxdomain`},
 		{"endpointNames", "zones:\n- name: a.local\n  endpointNames: host", `line 5: zones[0].endpointNames: endpointNames "host" is not address or pod`},
 		{"ttl", "zones:\n- name: a.local\n  defaults:\n    ttl-empty: 1\n    ttl: 5 s", `line 7: zones[0].defaults.ttl: "5 s" is no duration such as 5s`},
-		{"ttl: fraction", "zones:\n- {name: a.local, defaults: {ttl-empty: 1.5}}", `line 4: zones[0].defaults.ttl-empty: zone "a.local": ttl-empty 1.5s is not whole seconds`},
-		{"ttl: large", "zones:\n- {name: a.local, defaults: {ttl-nxdomain: 61m}}", `line 4: zones[0].defaults.ttl-nxdomain: zone "a.local": ttl-nxdomain 1h1m0s is not whole seconds from 0s to 1h`},
-		{"ttl: negative", "zones:\n- {name: a.local, defaults: {ttl: -1s}}", `line 4: zones[0].defaults.ttl: zone "a.local": ttl -1s is not`},
+		{"ttl: fraction", "zones:\n- {name: a.local, defaults: {ttl-empty: 1.5}}", `line 4: zones[0].defaults.ttl-empty: "1.5" is no duration such as`},
+		{"ttl: large", "zones:\n- {name: a.local, defaults: {ttl-nxdomain: 61m}}", `line 4: zones[0].defaults.ttl-nxdomain: "61m" is not whole seconds from 0s to 1h`},
+		{"ttl: negative", "zones:\n- {name: a.local, defaults: {ttl: -1s}}", `line 4: zones[0].defaults.ttl: "-1s" is not`},
+		{"knob: no text", "zones:\n- {name: a.local, defaults: {weights: {web-0: 10}}}", `line 4: zones[0].defaults.weights: expected text, found keys with values`},
+		{"knob: empty", "zones:\n- {name: a.local, defaults: {limit: \"\"}}", `line 4: zones[0].defaults.limit: "" is not a whole number, 0 or more`},
+		{"knob: a boolean", "zones:\n- {name: a.local, defaults: {ttl: off}}", `line 4: zones[0].defaults.ttl: "off" is no duration`},
+		{"knob: twice", "zones:\n- {name: a.local, defaults: {min: 1, min: 2}}", `line 4: zones[0].defaults.min: given twice, first in line 4`},
+		{"knobs: a list", "zones:\n- {name: a.local, defaults: [ttl]}", `line 4: zones[0].defaults: expected keys with values, found a list`},
+		{"rule: knob", "zones:\n- name: a.local\n  rules:\n  - set: {ttl: 1}\n  - set:\n      ttl: 1\n      order: best", `line 9: zones[0].rules[1].set.order: "best" is not shuffle, rotate, hash or fixed`},
+		{"rule: unknown knob", "zones:\n- name: a.local\n  rules:\n  - set: {lim: 1}", `line 6: zones[0].rules[0].set.lim: unknown key; known here: ttl, `},
+		{"rule: unknown key", "zones:\n- name: a.local\n  rules:\n  - {namespace: a}", `line 6: zones[0].rules[0].namespace: unknown key; known here: match, set`},
+		{"rule: namespace", "zones:\n- name: a.local\n  rules:\n  - match:\n      name: web\n      namespace: Shop", `line 8: zones[0].rules[0].match.namespace: "Shop" matches no name`},
+		{"rule: name", "zones:\n- name: a.local\n  rules:\n  - match: {name: web.*}", `line 6: zones[0].rules[0].match.name: "web.*" matches no name`},
+		{"rule: boolean", "zones:\n- name: a.local\n  rules:\n  - match: {name: off}", `line 6: zones[0].rules[0].match.name: expected text, found the boolean off`},
+		{"rule: selector", "zones:\n- name: a.local\n  rules:\n  - match: {selector: tier front}", `line 6: zones[0].rules[0].match.selector: "tier front" is no label selector: `},
+		{"prefix", "annotationPrefix: registry.local/", `line 3: annotationPrefix: "registry.local/" is no domain name`},
+		{"prefix: none", "annotationPrefix: \"\"", `line 3: annotationPrefix: "" is no domain name`},
+		{"clients: forwarder", "clients:\n  trustedForwarders: [192.0.2.1, dns]", `line 4: clients.trustedForwarders[1]: "dns" is no prefix such as`},
+		{"clients: mapped", "clients:\n  trustedForwarders: [\"::ffff:192.0.2.1\"]", `line 4: clients.trustedForwarders[0]: trusted forwarder ::ffff:192.0.2.1/128 is no prefix of addresses`},
+		{"clients: cache", "clients:\n  sharedCaches:\n  - 192.0.2.1/33", `line 5: clients.sharedCaches[0]: "192.0.2.1/33" is no prefix`},
+		{"clients: place", "clients:\n  places:\n  - {zone: a, cidr: 198.51.100.0}\n  - {zone: a,\n    cidr: x}", `line 7: clients.places[1].cidr: "x" is no prefix`},
+		{"clients: place without prefix", "clients:\n  places:\n  - zone: a", `line 5: clients.places[0].cidr: "" is no prefix`},
+		{"clients: place without place", "clients:\n  places:\n  - cidr: 198.51.100.0/24", `line 5: clients.places[0]: place 198.51.100.0/24 has neither node, zone nor region`},
+		{"clients: place twice", "clients:\n  places: [{cidr: 198.51.100.0/24, zone: a},\n    {cidr: 198.51.100.7/24, zone: b}]", `line 5: clients.places[1]: place 198.51.100.0/24 is given twice`},
+		{"clients: sources", "clients:\n  sources: {nodes: off}", `line 4: clients.sources.nodes: expected true or false, found the boolean off`},
+		{"explainTXT", "explainTXT: 0", `line 3: explainTXT: expected true or false, found "0"`},
+		{"churnTTL", "churnTTL: 1500ms", `line 3: churnTTL: churn TTL 1.5s is not whole seconds from 0s to 1h`},
+		{"churnTTL: text", "churnTTL: short", `line 3: churnTTL: "short" is no duration such as`},
 		{"ttl: of a shared mapping", "zones:\n- {name: a.local, defaults: &d {ttl: 5}}\n- name: b.local\n  defaults: *d\n- name: c.local\n  defaults: {ttl: x}", `line 8: zones[2].defaults.ttl: "x"`},
 		{"reverse", "reverse: [10.0.0.0/8,\n  10.0.0.0/40]", `line 4: reverse[1]: "10.0.0.0/40" is no prefix such as 10.0.0.0/8`},
 		{"reverse: overlap", "reverse:\n- 10.0.0.0/8\n- fd00::/8\n- 10.1.0.0/16", "line 6: reverse[2]: reverse prefixes 10.0.0.0/8 and 10.1.0.0/16 overlap"},
@@ -95,11 +127,19 @@ func TestBadFiles(t *testing.T) {
 		{"tsig: twice", "transfer:\n  tsig:\n  - {name: a, secretFile: f}\n  - {name: A., secretFile: g}", `line 6: transfer.tsig[1].name: "A." is given twice`},
 		{"tsig: algorithm", "transfer:\n  tsig:\n  - {name: a, secretFile: f,\n     algorithm: hmac-md5}", `line 6: transfer.tsig[0].algorithm: algorithm "hmac-md5" is not hmac-sha256`},
 		{"tsig: file", "transfer:\n  tsig:\n  - {name: a, secretFile: f}\n  - name: b", "line 6: transfer.tsig[1].secretFile: no file is given"},
+		{"notify", "transfer:\n  notify:\n  - 192.0.2.54\n  - ns2.local", `line 6: transfer.notify[1]: "ns2.local" is no secondary to tell, such as`},
+		{"notify: port", "transfer: {notify: [\"192.0.2.54:0\"]}", `line 3: transfer.notify[0]: "192.0.2.54:0" is no secondary`},
+		{"notify: no address", "transfer: {notify: [\"::\"]}", `line 3: transfer.notify[0]: "::" is no secondary`},
+		{"notify: twice", "transfer: {notify: [192.0.2.54,\n  \"192.0.2.54:53\"]}", `line 4: transfer.notify[1]: 192.0.2.54:53 is given twice`},
 		{"udpSize", "udpSize: 4096", "line 3: udpSize: 4096 is not 512 to 1400 octets"},
 		{"udpSize: none", "udpSize: 0", "line 3: udpSize: 0 is not 512 to 1400 octets"},
 		{"nsid", "nsid: " + strings.Repeat("a", 129), "line 3: nsid: it has 129 octets, more than 128"},
 		{"tcp", "tcp:\n  idle: 12\n  write: 0.0", "line 5: tcp.write: 0s is not more than 0"},
 		{"tcp: none", "tcp:\n  perSource: 0", "line 4: tcp.perSource: 0 is not 1 or more"},
+		{"tls: address", "tls:\n  listen: [\":853\", dot]\n  cert: c\n  key: k", `line 4: tls.listen[1]: "dot" is not ADDR:PORT`},
+		{"tls: no certificate", "tls:\n  listen: [\":853\"]\n  key: k", "line 3: tls.cert: no file is given"},
+		{"tls: no key", "tls:\n  listen: [\":853\"]\n  cert: c", "line 3: tls.key: no file is given"},
+		{"tls: no address", "tls:\n  key: k", "line 3: tls.listen: no address to listen on is given, beside tls.key"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			_, err := parseConfig([]byte(head + c.text + "\n"))
@@ -133,9 +173,38 @@ func TestBadHeads(t *testing.T) {
 	}
 }
 
+// TestCollide holds against what the system says: each pair is listened on.
+func TestCollide(t *testing.T) {
+	hosts := []string{"", "0.0.0.0", "127.0.0.1", "127.0.0.2", "[::]", "[::1]"}
+	for _, d := range hosts {
+		for _, h := range hosts {
+			dns, err := dnsserver.Listen(dnsserver.Config{Listen: []string{d + ":0"}}, &zones.Store{}, quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			port := dns.Addrs()[0].Port()
+			first, second := fmt.Sprintf("%s:%d", d, port), fmt.Sprintf("%s:%d", h, port)
+			l, err := net.Listen("tcp", second)
+			if got := collide(first, second); got != errors.Is(err, syscall.EADDRINUSE) {
+				t.Errorf("DNS at %s, HTTP at %s: collide is %t, and listening: %v", first, second, got, err)
+			}
+			if err == nil {
+				l.Close()
+			}
+			dns.Close()
+		}
+	}
+	for _, other := range []string{"127.0.0.1:0", ":0", "127.0.0.1:54"} {
+		if collide(other, other) == strings.HasSuffix(other, ":0") || collide(other, "127.0.0.1:53") {
+			t.Errorf("%s", other)
+		}
+	}
+}
+
 // FuzzConfig: whatever a file is, it is settings or one line.
 func FuzzConfig(f *testing.F) {
 	f.Add(reference)
+	f.Add(head + "zones:\n- name: a.local\n  defaults: &d {topology: off, weights: a=1}\n  rules:\n  - {match: {name: w*, selector: a in (b)}, set: *d}\nclients: {places: [{cidr: 10.0.0.0/8, zone: z}]}\n")
 	f.Add(head + "zones: &z [*z]\n? [a]\n: {<<: *z}\n---\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := parseConfig([]byte(text))
@@ -178,7 +247,8 @@ func defaults() *settings {
 			Version: "epdns " + readBuildInfo().Version,
 			TCP:     dnsserver.TCPConfig{Idle: 12 * time.Second, Write: 2 * time.Second, PerSource: 64, Total: 1024},
 		},
-		http: "127.0.0.1:9153",
+		http:   "127.0.0.1:9153",
+		prefix: "registry.local",
 	}
 }
 
@@ -196,14 +266,27 @@ source: {kubeconfig: clusters/a, context: test, namespaces: [shop, 123]}
 listen: [ ":53", "127.0.0.1:5300" ]
 http: ""
 httpDetails: true
+annotationPrefix: dns.example.com
 zones:
 - name: a.local
 - name: Cluster.Local.
   layout: kubernetes
   empty: nxdomain
   endpointNames: pod
-  defaults: {ttl: 1m30s, ttl-empty: 0, ttl-nxdomain: 3600}
+  defaults: {ttl: 1m30s, ttl-empty: 0, ttl-nxdomain: 3600, topology: off, order: ~}
+  rules:
+  - match: {namespace: shop, name: "web*", selector: "tier in (front, edge),!old"}
+    set: {limit: 8, weights: "web-0=10"}
+  - match: {}
+    set: {topology: false, limit: "0"}
 reverse: [10.1.2.3/8, "fd00::/8", 192.0.2.1]
+clients:
+  trustedForwarders: [192.0.2.53]
+  sharedCaches: [192.0.2.54/32, "2001:db8::/64"]
+  places: [{cidr: 198.51.100.7/24, node: n, zone: zone-a, region: coast}, {cidr: 203.0.113.1, region: coast}]
+  sources: {endpoints: false, podCIDRs: false}
+explainTXT: false
+churnTTL: 2
 nameserver: [192.0.2.53, "2001:db8::53"]
 upstream: [192.0.2.1, "192.0.2.2:5353", "2001:db8::1", "[2001:db8::2]:54"]
 udpSize: 1400
@@ -215,10 +298,22 @@ transfer:
   tsig:
   - {name: secondary.key, secretFile: secrets/key}
   - {name: old., algorithm: hmac-sha1, secretFile: /key}
+  notify: [192.0.2.54, "[2001:db8::54]:5353"]
 tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
+tls: {listen: [":853"], cert: secrets/tls.crt, key: /tls.key}
 `
 	cluster := zones.Zone{Name: "Cluster.Local.", Layout: zones.Kubernetes, Empty: zones.Nonexist, EndpointNames: zones.ByPod,
-		TTL: 90 * time.Second, TTLNXDomain: time.Hour}
+		Defaults: zones.Values{"ttl": "1m30s", "ttl-empty": "0", "ttl-nxdomain": "3600", "topology": "off"},
+		Rules: []zones.Rule{
+			{Namespace: "shop", Name: "web*", Selector: "tier in (front, edge),!old", Set: zones.Values{"limit": "8", "weights": "web-0=10"}},
+			{Set: zones.Values{"topology": "false", "limit": "0"}},
+		}}
+	clients := zones.Clients{
+		TrustedForwarders: prefixes("192.0.2.53/32"),
+		SharedCaches:      prefixes("192.0.2.54/32", "2001:db8::/64"),
+		Places:            []zones.PlaceRange{{Prefix: prefixes("198.51.100.0/24")[0], Node: "n", Zone: "zone-a", Region: "coast"}, {Prefix: prefixes("203.0.113.1/32")[0], Region: "coast"}},
+		Off:               zones.FromEndpoints | zones.FromPodCIDRs,
+	}
 	file := func(s *settings, dir string) {
 		s.source = sourceFlags{kubeconfig: dir + "/clusters/a", context: "test", namespaces: []string{"shop", "123"}}
 		s.dns = dnsserver.Config{
@@ -229,7 +324,9 @@ tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
 			NSID:     "epdns-7",
 			Transfer: prefixes("192.0.2.0/24"),
 			TSIG:     []dnsserver.TSIGKey{{Name: "secondary.key", Algorithm: "hmac-sha256"}, {Name: "old.", Algorithm: "hmac-sha1"}},
+			Notify:   []netip.AddrPort{netip.MustParseAddrPort("192.0.2.54:53"), netip.MustParseAddrPort("[2001:db8::54]:5353")},
 			TCP:      dnsserver.TCPConfig{Idle: 1500 * time.Millisecond, Write: 250 * time.Millisecond, PerSource: 2, Total: 3},
+			TLS:      dnsserver.TLSConfig{Listen: []string{":853"}, Cert: dir + "/secrets/tls.crt", Key: "/tls.key"},
 		}
 		s.cookieFile, s.tsigFiles = dir+"/secrets/cookies", []string{dir + "/secrets/key", "/key"}
 		s.http, s.httpDetails = "", true
@@ -237,7 +334,11 @@ tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
 			Zones:       []zones.Zone{zones.DefaultZone("a.local"), cluster},
 			Reverse:     prefixes("10.0.0.0/8", "fd00::/8", "192.0.2.1/32"),
 			Nameservers: []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("2001:db8::53")},
+			Clients:     clients,
+			NoExplain:   true,
+			ChurnTTL:    2 * time.Second,
 		}
+		s.prefix = "dns.example.com"
 	}
 
 	for _, c := range []struct {
@@ -253,7 +354,7 @@ tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
 		{"or standard input", "source: {manifests: \"-\"}", nil, func(s *settings, _ string) { s.source.manifests = "-" }},
 		{"shared mappings", "zones:\n- {name: a.local, defaults: &d {ttl: 7}}\n- {name: b.local, defaults: *d}", nil, func(s *settings, _ string) {
 			s.zones.Zones = []zones.Zone{zones.DefaultZone("a.local"), zones.DefaultZone("b.local")}
-			s.zones.Zones[0].TTL, s.zones.Zones[1].TTL = 7*time.Second, 7*time.Second
+			s.zones.Zones[0].Defaults, s.zones.Zones[1].Defaults = zones.Values{"ttl": "7"}, zones.Values{"ttl": "7"}
 		}},
 
 		{"every flag", full, []string{"--kubeconfig", "k", "--context", "c", "--namespace", "n", "--listen", "127.0.0.1:1", "--http", "127.0.0.1:2", "--zone", "z.local",
@@ -267,6 +368,9 @@ tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
 					Zones:       []zones.Zone{zones.DefaultZone("z.local")},
 					Reverse:     prefixes("10.0.0.0/9"),
 					Nameservers: []netip.Addr{netip.MustParseAddr("192.0.2.9")},
+					Clients:     clients,
+					NoExplain:   true,
+					ChurnTTL:    2 * time.Second,
 				}
 				s.dns.Upstream = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.8:53"), netip.MustParseAddrPort("[::1]:5")}
 				s.dns.Transfer = prefixes("192.0.2.7/32")
@@ -383,7 +487,14 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.source.namespaces = nil // for an empty list
+	// It says what the defaults are, of which Settings know as what is not there.
+	s.source.namespaces = nil
+	for _, k := range zones.Knobs() {
+		if got := strconv.Quote(s.zones.Zones[0].Defaults[k.Name]); got != strconv.Quote(strings.Trim(k.Default, `"`)) {
+			t.Errorf("%s is %s, and by default %s", k.Name, got, k.Default)
+		}
+	}
+	s.zones.Zones[0].Defaults = nil
 	if want := defaults(); !reflect.DeepEqual(s, want) {
 		t.Errorf("it says %+v\nthe defaults are %+v", s, want)
 	}
@@ -392,6 +503,11 @@ func TestReference(t *testing.T) {
 		keys = append(keys, k.key)
 		if !regexp.MustCompile(`^[A-Z].*\.$`).MatchString(k.means) {
 			t.Errorf("of %s it says %q, which is no sentence", k.key, k.means)
+		}
+		for _, knob := range zones.Knobs() {
+			if k.key == "zones[].defaults."+knob.Name && (k.means != knob.Means || k.value != knob.Default) {
+				t.Errorf("of %s it says %s\n%s\nand the knob %s\n%s", k.key, k.value, k.means, knob.Default, knob.Means)
+			}
 		}
 	}
 	if want := keysOf(reflect.ValueOf(*defaultConfig()), ""); !slices.Equal(keys, want) {
@@ -406,6 +522,10 @@ func keysOf(v reflect.Value, prefix string) (out []string) {
 		key, f := prefix+v.Type().Field(i).Tag.Get("yaml"), v.Field(i)
 		out = append(out, key)
 		switch {
+		case f.Kind() == reflect.Map:
+			for _, k := range zones.Knobs() {
+				out = append(out, key+"."+k.Name)
+			}
 		case f.Kind() == reflect.Struct:
 			out = append(out, keysOf(f, key+".")...)
 		case f.Kind() == reflect.Slice && f.Len() > 0 && f.Index(0).Kind() == reflect.Struct:
@@ -464,6 +584,7 @@ func TestConfigurationPage(t *testing.T) {
 		}
 		return "`" + s + "`"
 	}
+	escape := strings.NewReplacer("<", `\<`, "*", `\*`)
 	cmd := newServe()
 	var want strings.Builder
 	used := map[string]bool{}
@@ -478,7 +599,7 @@ func TestConfigurationPage(t *testing.T) {
 				}
 			}
 		}
-		fmt.Fprintf(&want, "| `%s` | %s | %s | %s |\n", r.key, code(flag), code(r.value), strings.ReplaceAll(r.means, "<", `\<`))
+		fmt.Fprintf(&want, "| `%s` | %s | %s | %s |\n", r.key, code(flag), code(r.value), escape.Replace(r.means))
 	}
 	for _, f := range flagKeys {
 		if !used[f.flag] {

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"epdns/zones"
 )
 
 // This file reads YAML strictly into a config. It walks the parsed nodes itself,
@@ -37,15 +39,49 @@ func loadConfig(path string) (*config, error) {
 		return nil, fmt.Errorf("config %s: %w", path, err)
 	}
 	c, err := parseConfig(text)
+	if bad := (*fileError)(nil); errors.As(err, &bad) {
+		bad.path = path
+	}
 	if err != nil {
-		return nil, fmt.Errorf("config %s: %w", path, err)
+		return nil, err
 	}
 	c.relativeTo(filepath.Dir(path))
 	return c, nil
 }
 
-// parseConfig returns a config that has passed its check, or says in which line
-// what is wrong.
+// fileError is what is wrong with a file.
+type fileError struct {
+	path string // empty where it has none
+	line int    // 0 where it is not known
+	near bool   // whether it may be the line after
+	err  error
+}
+
+func (e *fileError) Error() string {
+	text := e.err.Error()
+	switch {
+	case e.near:
+		text = fmt.Sprintf("near line %d: %s", e.line, text)
+	case e.line > 0:
+		text = fmt.Sprintf("line %d: %s", e.line, text)
+	}
+	if e.path != "" {
+		text = "config " + e.path + ": " + text
+	}
+	return text
+}
+
+func (e *fileError) Unwrap() error { return e.err }
+
+// place is Error in the form of compilers, which editors know.
+func (e *fileError) place() string {
+	if e.line == 0 {
+		return fmt.Sprintf("%s: %v", e.path, e.err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.path, e.line, e.err)
+}
+
+// parseConfig returns a config that has passed its check, or a *fileError.
 func parseConfig(text []byte) (*config, error) {
 	root, err := parseDocument(text)
 	if err != nil {
@@ -78,7 +114,7 @@ func parseDocument(text []byte) (*yaml.Node, error) {
 	}
 	switch err := in.Decode(&second); {
 	case err == nil:
-		return nil, fmt.Errorf("line %d: a second document begins; there may be one", second.Line)
+		return nil, &fileError{line: second.Line, err: errors.New("a second document begins; there may be one")}
 	case !errors.Is(err, io.EOF):
 		return nil, syntaxError(err)
 	}
@@ -86,16 +122,18 @@ func parseDocument(text []byte) (*yaml.Node, error) {
 }
 
 // syntaxError words what the YAML package says, whose lines may be one too low.
-func syntaxError(err error) error {
+func syntaxError(err error) *fileError {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	if strings.HasPrefix(text, "line ") {
-		text = "near " + text
+	if at, rest, ok := strings.Cut(text, ": "); ok {
+		if line, err := strconv.Atoi(strings.TrimPrefix(at, "line ")); err == nil {
+			return &fileError{line: line, near: true, err: errors.New(rest)}
+		}
 	}
-	return errors.New(text)
+	return &fileError{err: errors.New(text)}
 }
 
-// decoder fills a config, whose fields are structs, lists, text, numbers and
-// booleans, and keeps where each key is.
+// decoder fills a config, whose fields are structs, lists, knobValues, text, numbers
+// and booleans, and keeps where each key is.
 type decoder struct{ lines map[string]int }
 
 // header checks first of all that the file is one of ours: what another one's keys
@@ -135,6 +173,11 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) error {
 			return expected("keys with values")
 		}
 		return d.fields(n, v, key)
+	case reflect.Map:
+		if n.Kind != yaml.MappingNode || tag != "!!map" {
+			return expected("keys with values")
+		}
+		return d.knobs(n, v, key)
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode || tag != "!!seq" {
 			return expected("a list")
@@ -165,16 +208,40 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) error {
 	return nil
 }
 
-// fields fills a struct. A key without value has its default, as if it were not there.
+// fields fills a struct.
 func (d *decoder) fields(n *yaml.Node, v reflect.Value, key string) error {
-	t := v.Type()
-	index := map[string]int{}
 	var known []string
-	for i := range t.NumField() {
-		name := t.Field(i).Tag.Get("yaml")
-		index[name] = i
-		known = append(known, name)
+	for i := range v.NumField() {
+		known = append(known, v.Type().Field(i).Tag.Get("yaml"))
 	}
+	return d.keys(n, key, known, func(i int, value *yaml.Node, path string) error {
+		return d.value(value, v.Field(i), path)
+	})
+}
+
+// knobs fills knobValues. They are text in every form: a plain off is a value of one.
+func (d *decoder) knobs(n *yaml.Node, v reflect.Value, key string) error {
+	var known []string
+	for _, k := range zones.Knobs() {
+		known = append(known, k.Name)
+	}
+	values := knobValues{}
+	v.Set(reflect.ValueOf(values))
+	return d.keys(n, key, known, func(i int, value *yaml.Node, path string) error {
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		if value.Kind != yaml.ScalarNode {
+			return &fault{path, fmt.Errorf("expected text, found %s", describe(value))}
+		}
+		values[known[i]] = value.Value
+		return nil
+	})
+}
+
+// keys calls set with the index of each key in known, and its value. A key without
+// value has its default, as if it were not there.
+func (d *decoder) keys(n *yaml.Node, key string, known []string, set func(i int, value *yaml.Node, path string) error) error {
 	seen := map[string]int{}
 	for i := 0; i < len(n.Content); i += 2 {
 		k, value := n.Content[i], n.Content[i+1]
@@ -184,8 +251,8 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, key string) error {
 			path = key + "." + name
 		}
 		d.lines[path] = k.Line
-		field, ok := index[k.Value]
-		if !ok || k.Kind != yaml.ScalarNode {
+		field := slices.Index(known, k.Value)
+		if field < 0 || k.Kind != yaml.ScalarNode {
 			return &fault{path, fmt.Errorf("unknown key; known here: %s", strings.Join(known, ", "))}
 		}
 		if line, ok := seen[name]; ok {
@@ -195,7 +262,7 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, key string) error {
 		if value.ShortTag() == "!!null" {
 			continue
 		}
-		if err := d.value(value, v.Field(field), path); err != nil {
+		if err := set(field, value, path); err != nil {
 			return err
 		}
 	}
@@ -219,10 +286,10 @@ func (d *decoder) items(n *yaml.Node, v reflect.Value, key string) error {
 }
 
 // locate puts the line before a fault: that of the key, or of what it is missing from.
-func (d *decoder) locate(err error) error {
+func (d *decoder) locate(err error) *fileError {
 	var f *fault
 	if !errors.As(err, &f) {
-		return err
+		return &fileError{err: err}
 	}
 	key := f.key
 	for d.lines[key] == 0 && key != "" {
@@ -231,7 +298,7 @@ func (d *decoder) locate(err error) error {
 	if f.key == "" {
 		err = f.err
 	}
-	return fmt.Errorf("line %d: %w", d.lines[key], err)
+	return &fileError{line: d.lines[key], err: err}
 }
 
 // isBoolean says whether other programs may take a plain word for a boolean: YAML

@@ -28,7 +28,7 @@ func newDemo() *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := dnsserver.CheckListen(listen); err != nil {
-				return usageError{fmt.Errorf("--listen %w", err)}
+				return usageError{&fault{"--listen", err}}
 			}
 			return demo(cmd.Context(), listen, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

@@ -142,12 +142,18 @@ const sendSize = 32 << 10
 
 // streamChanges sends until ctx ends or send fails.
 func streamChanges(ctx context.Context, store *registry.Store, of target, send func([]byte) bool) {
-	if !send([]byte(": epdns\n\n")) { // the header goes out at once
+	hello := []byte(": epdns\n\n")
+	synced := store.Synced() // before that, nothing is known for certain
+	select {
+	case <-synced:
+	default:
+		hello = appendEvent(hello, eventWaiting, nil)
+	}
+	if !send(hello) { // the header goes out at once
 		return
 	}
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	synced := store.Synced() // before that, nothing is known for certain
 	var w *watcher
 	var woken <-chan struct{}
 	services := -1

@@ -226,6 +226,8 @@ func TestWatchStream(t *testing.T) {
 			t.Fatalf("the stream ended: %v", lines.Err())
 		}
 		expect(": epdns", 0)
+		expect("event: waiting", 0)
+		expect("data: ", 0)
 		expect(": alive", heartbeat)
 
 		source := manifest.New(manifest.Sample(), "sample", quiet)

@@ -10,15 +10,15 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"epdns/zones"
+	"epdns/registry"
 )
 
 // lookupFlags are what lookup can be told.
 type lookupFlags struct {
 	ask     askFlags
 	zones   []string
+	config  string
 	from    string
 	output  string
 	short   bool
@@ -34,8 +34,9 @@ func newLookup() *cobra.Command {
 for an IP address, its PTR records are asked for. TYPE is A unless it is given.
 
 The answer is the one that a server gives over TCP. It is made from the cluster, from
-manifests or by a running server, chosen as for serve. The exit status is 0 for NOERROR
-and for NXDOMAIN, and 1 where there is no answer.`,
+manifests or by a running server, chosen as for serve; with --config, as serve would
+with that file. The exit status is 0 for NOERROR and for NXDOMAIN, and 1 where there is
+no answer.`,
 		Example: `  epdns lookup web.shop.registry.local
   epdns lookup _http._tcp.web.shop.registry.local SRV --from 10.244.1.21
   epdns lookup 10.244.1.21 --short
@@ -51,11 +52,13 @@ and for NXDOMAIN, and 1 where there is no answer.`,
 	}
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.zones, "zone", []string{"registry.local"}, "zone to answer for; repeat for several")
+	fl.StringVar(&f.config, "config", "", "YAML file with settings of serve, which flags beat")
 	fl.StringVar(&f.from, "from", "", "answer as for one who asks from this address (default: from this machine)")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
 	fl.BoolVar(&f.short, "short", false, "show only the data of the answer's records")
 	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait until all that exists has been read")
 	f.ask.register(cmd)
+	completeValues(cmd, "output", "text", "json")
 	return cmd
 }
 
@@ -71,7 +74,7 @@ func (f *lookupFlags) run(cmd *cobra.Command, args []string) error {
 	if f.timeout <= 0 {
 		return usagef("--timeout %v is no time to wait", f.timeout)
 	}
-	server, err := f.ask.remote(cmd, "zone")
+	server, err := f.ask.remote(cmd, "zone", "config")
 	if err != nil {
 		return err
 	}
@@ -81,7 +84,7 @@ func (f *lookupFlags) run(cmd *cobra.Command, args []string) error {
 	if server != nil {
 		reply, err = server.lookup(ctx, q)
 	} else {
-		reply, err = f.lookup(ctx, q, cmd.ErrOrStderr())
+		reply, err = f.lookup(ctx, q, cmd)
 	}
 	switch {
 	case cmd.Context().Err() != nil:
@@ -138,32 +141,22 @@ func (f *lookupFlags) question(args []string) (q lookupQuestion, err error) {
 }
 
 // lookup reads all that exists and answers.
-func (f *lookupFlags) lookup(ctx context.Context, q lookupQuestion, stderr io.Writer) (reply *dns.Msg, err error) {
-	var cfg zones.Config
-	for _, z := range f.zones {
-		cfg.Zones = append(cfg.Zones, zones.DefaultZone(z))
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, usageError{fmt.Errorf("--zone: %w", err)}
-	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	source, err := f.ask.source.open(ctx, log)
+func (f *lookupFlags) lookup(ctx context.Context, q lookupQuestion, cmd *cobra.Command) (reply *dns.Msg, err error) {
+	server := serveFlags{config: defaultConfig(), source: f.ask.source, zones: f.zones, file: f.config}
+	s, err := server.settings(cmd.Flags().Changed)
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPipeline(source, cfg, log)
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	source, err := s.source.open(ctx, log)
 	if err != nil {
 		return nil, err
 	}
-	run, stop := context.WithCancel(ctx)
-	defer stop()
-	g, run := errgroup.WithContext(run)
-	g.Go(func() error { return p.Run(run) })
-	g.Go(func() error {
-		if !awaitSync(run, p) {
-			return nil
-		}
-		defer stop()
+	p, err := newPipeline(source, s.zones, log, registry.AnnotationPrefix(s.prefix))
+	if err != nil {
+		return nil, err
+	}
+	err = p.once(ctx, func() error {
 		wire, err := q.answer(p.zones)
 		if err != nil {
 			return err
@@ -171,14 +164,7 @@ func (f *lookupFlags) lookup(ctx context.Context, q lookupQuestion, stderr io.Wr
 		reply, err = unpackReply(wire)
 		return err
 	})
-	err = g.Wait()
-	switch {
-	case reply != nil:
-		return reply, nil
-	case ctx.Err() != nil || err == nil:
-		return nil, fmt.Errorf("%v has not been read", source)
-	}
-	return nil, err
+	return reply, err
 }
 
 // awaitSync waits until a pipeline has published all that exists. It returns false

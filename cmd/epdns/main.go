@@ -69,8 +69,27 @@ Start with: epdns demo`,
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newServe(), newDemo(), newWatch(), newLookup(), newCompletion(), newVersion())
+	root.AddCommand(newServe(), newDemo(), newWatch(), newLookup(), newCheck(), newCompletion(), newVersion())
+	checkHelp(root)
+	completeFlags(root)
 	return root
+}
+
+// checkHelp makes help for a command that does not exist an error, for which cobra
+// shows the program's own.
+func checkHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() == "help" {
+			help.Args = usageArgs(func(_ *cobra.Command, args []string) error {
+				cmd, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 {
+					err = fmt.Errorf("unknown command %q for %q", rest[0], cmd.CommandPath())
+				}
+				return err
+			})
+		}
+	}
 }
 
 // usageError is an error in the arguments.
@@ -96,6 +115,8 @@ type logFlags struct{ level, format string }
 func (f *logFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.level, "log-level", "info", "least important lines to log: debug, info, warn or error")
 	cmd.Flags().StringVar(&f.format, "log-format", "text", "form of the log: text or json")
+	completeValues(cmd, "log-level", "debug", "info", "warn", "error")
+	completeValues(cmd, "log-format", "text", "json")
 }
 
 func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {

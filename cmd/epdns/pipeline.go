@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
@@ -23,6 +24,8 @@ type pipeline struct {
 	builder  *zones.Builder
 	zones    *zones.Store
 	log      *slog.Logger
+	changed  func()              // called after each publish, if it is set before Run; must not wait
+	problems *annotationProblems // of what is published, if it is set before Run
 
 	served    chan struct{} // closed when all that exists is served
 	synced    atomic.Bool   // the same, to look at
@@ -30,12 +33,12 @@ type pipeline struct {
 	published atomic.Int64 // Unix nanoseconds of the last publish
 }
 
-func newPipeline(source registry.Source, cfg zones.Config, log *slog.Logger) (*pipeline, error) {
+func newPipeline(source registry.Source, cfg zones.Config, log *slog.Logger, options ...registry.Option) (*pipeline, error) {
 	b, err := zones.NewBuilder(cfg)
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{source: source, registry: registry.NewStore(log), builder: b, zones: &zones.Store{}, log: log, served: make(chan struct{})}
+	p := &pipeline{source: source, registry: registry.NewStore(log, options...), builder: b, zones: &zones.Store{}, log: log, served: make(chan struct{})}
 	p.follower = p.registry.FollowAll()
 	p.zones.Publish(b.Last()) // not synced: SERVFAIL until it is
 	return p, nil
@@ -54,6 +57,30 @@ func (p *pipeline) Run(ctx context.Context) error {
 		return nil
 	})
 	return g.Wait()
+}
+
+// once reads all that exists, calls do when it is published, and stops.
+func (p *pipeline) once(ctx context.Context, do func() error) error {
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	g, run := errgroup.WithContext(run)
+	done, failed := false, error(nil)
+	g.Go(func() error { return p.Run(run) })
+	g.Go(func() error {
+		if awaitSync(run, p) {
+			done, failed = true, do()
+		}
+		stop()
+		return nil
+	})
+	err := g.Wait()
+	switch {
+	case done:
+		return failed
+	case ctx.Err() != nil || err == nil:
+		return fmt.Errorf("%v has not been read", p.source)
+	}
+	return err
 }
 
 // publish turns changes into Sets. Whatever comes while one is built waits for
@@ -91,7 +118,7 @@ func (p *pipeline) publish(ctx context.Context) {
 			}
 		case <-second.C:
 			if !p.builder.Frozen() {
-				p.zones.Publish(p.builder.Freeze(time.Now()))
+				p.serve(p.builder.Freeze(time.Now()))
 			}
 			if !p.builder.Frozen() { // a little early
 				second.Reset(time.Until(p.builder.Due()))
@@ -104,12 +131,26 @@ func (p *pipeline) publish(ctx context.Context) {
 // an earlier Take had already may still be on its way.
 func (p *pipeline) build() bool {
 	changed := p.follower.Take()
-	if len(changed) == 0 && p.synced.Load() {
+	nodes, moved := p.follower.TakeNodes()
+	if len(changed) == 0 && !moved && p.synced.Load() {
 		return false
 	}
+	if moved {
+		p.builder.SetNodes(nodes)
+	}
+	if p.problems != nil {
+		p.problems.note(changed)
+	}
 	now := time.Now()
-	p.zones.Publish(p.builder.Build(changed, now))
+	p.serve(p.builder.Build(changed, now))
 	p.publishes.Add(1)
 	p.published.Store(now.UnixNano())
 	return true
+}
+
+func (p *pipeline) serve(set *zones.Set) {
+	p.zones.Publish(set)
+	if p.changed != nil {
+		p.changed()
+	}
 }

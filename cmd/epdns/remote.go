@@ -30,7 +30,7 @@ func (f *askFlags) register(cmd *cobra.Command) {
 // that say what to read and how, others among them, have no meaning.
 func (f *askFlags) remote(cmd *cobra.Command, others ...string) (*remote, error) {
 	if !cmd.Flags().Changed("server") {
-		return nil, notEmpty(cmd, "manifests", "kubeconfig", "context")
+		return nil, notEmpty(cmd, "config", "manifests", "kubeconfig", "context")
 	}
 	for _, flag := range append([]string{"manifests", "kubeconfig", "context", "namespace"}, others...) {
 		if cmd.Flags().Changed(flag) {

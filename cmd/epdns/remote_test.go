@@ -71,6 +71,8 @@ func stream(events ...any) func(http.ResponseWriter) {
 	}
 }
 
+func eventOf(name string) string { return string(appendEvent(nil, name, nil)) }
+
 func status(code int, text string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) { http.Error(w, text, code) }
 }
@@ -103,6 +105,11 @@ func TestRemoteWatch(t *testing.T) {
 		{"the Service goes and comes", []func(http.ResponseWriter){stream(0, 1, a, gone, 0), stream(b, 1)}, 3,
 			[]string{"ADDED 1", "REMOVED 1", "ADDED 2"},
 			[]string{"there is no Service shop/web", "there is no Service shop/web", "connecting again", "connected again"}, ""},
+		{"the server is not ready at first", []func(http.ResponseWriter){stream(eventOf(eventWaiting), a, 1)}, 1,
+			[]string{"ADDED 1"}, []string{"has not read all that exists yet; waiting", "has read all that exists"}, ""},
+		{"nor when it is back", []func(http.ResponseWriter){stream(a, 1), stream(eventOf(eventWaiting)), stream(eventOf(eventWaiting), b, 1)}, 3,
+			[]string{"ADDED 1", "REMOVED 1", "ADDED 2"},
+			[]string{"connecting again", "has not read all that exists yet; waiting", "connected again"}, ""},
 		{"later versions may say more", []func(http.ResponseWriter){stream("event: weather\ndata: fine\n\n", a, 1, ": x\n\n")}, 1,
 			[]string{"ADDED 1"}, nil, ""},
 

@@ -24,6 +24,7 @@ type remoteWatch struct {
 	services int
 	streams  int  // that were had
 	broken   bool // the last one is, and people know
+	waiting  bool // for the server to have read what exists, and people know
 }
 
 // watch tells of all that is there and then of each change, until ctx ends. Before
@@ -119,13 +120,22 @@ func (w *remoteWatch) stream(ctx context.Context) (whole bool, err error) {
 			}
 			if !whole {
 				whole = true
-				if w.broken {
-					w.broken = false
+				switch {
+				case w.broken:
 					w.say("watch %v: connected again", w)
+				case w.waiting:
+					w.say("%v has read all that exists", w)
 				}
+				w.broken, w.waiting = false, false
 				r.changes = w.known.replace(now, time.Now())
 				now = nil
 			}
+		case eventWaiting:
+			if !whole && !w.waiting {
+				w.waiting = true
+				w.say("%v has not read all that exists yet; waiting", w)
+			}
+			continue
 		default:
 			continue // of a later version
 		}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"epdns/dnsserver"
+	"epdns/registry"
 )
 
 // serveFlags are what serve can be told on the command line.
@@ -110,7 +111,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPipeline(source, s.zones, log)
+	p, err := newPipeline(source, s.zones, log, registry.AnnotationPrefix(s.prefix))
 	if err != nil {
 		return err
 	}
@@ -119,6 +120,8 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer dns.Close() // where something below fails
+	p.changed = dns.Changed
+	p.problems = newAnnotationProblems(log)
 	g, ctx := errgroup.WithContext(cmd.Context())
 	if s.http != "" {
 		h, err := listenHTTP(s.http, p, dns, log)
@@ -128,6 +131,9 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		h.details = s.httpDetails
 		log.Info("listening", "http", h.Addr().String())
 		g.Go(func() error { return h.Run(ctx) })
+	}
+	if addrs := dns.TLSAddrs(); len(addrs) > 0 {
+		log.Info("listening", "tls", addrs)
 	}
 	var names []string
 	for _, z := range s.zones.Zones {

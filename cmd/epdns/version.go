@@ -56,5 +56,6 @@ func newVersion() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	completeValues(cmd, "output", "text", "json")
 	return cmd
 }

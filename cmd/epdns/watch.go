@@ -39,6 +39,7 @@ serve. A Service that does not exist is waited for.`,
 	}
 	cmd.Flags().BoolVar(&f.all, "all", false, "watch all Services")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "table", "table, or json: an object a line")
+	completeValues(cmd, "output", "table", "json")
 	f.ask.register(cmd)
 	return cmd
 }

@@ -14,6 +14,9 @@ import (
 //
 //	data: {"time":…,"type":"ADDED",…}       a change
 //
+//	event: waiting                          at the start, where the server has yet to
+//	data:                                   read what exists: all else comes then
+//
 //	event: services                         how many Services that are watched exist:
 //	data: 1                                 behind all that is there at the start, and
 //	                                        whenever the number is another
@@ -28,6 +31,7 @@ const (
 	eventStream   = "text/event-stream"
 	eventChange   = "" // the kind that browsers call "message"
 	eventServices = "services"
+	eventWaiting  = "waiting"
 )
 
 // maxEvent is more than a change can be: names have at most 253 octets, a slice

@@ -1,31 +1,86 @@
 // Package rank puts targets in order: numbers in, numbers out. It knows neither
 // names nor addresses.
 //
-// A Ranker is immutable and may be used by any number of goroutines at once;
-// what one question needs to write to is in its Client.
+// Targets stand in a list, those of one place side by side. A Tier is a piece of
+// that list, nearer ones come first, and within a tier the Order and the weights
+// decide. What one question needs to write to is in its Client; all else is only
+// read, by any number of goroutines at once.
 package rank
 
 import (
+	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 )
 
-// Ranker orders the targets 0 to n-1 for one asker.
-type Ranker interface {
-	// Rank appends target indexes to dst, best first, each at most once, and at
-	// most want of them. It must not block, allocate (but to grow dst or the
-	// client's scratch) or keep dst. Same n, client and randomness: same order.
-	Rank(dst []uint32, n, want int, c *Client) []uint32
+// Order is how the targets of one tier are put in order.
+type Order uint8
+
+const (
+	Shuffle Order = iota // by chance, weights counting
+	Rotate               // as they stand, beginning with another one each time
+	Hash                 // by the asker, who gets the same ones as long as they are there
+	Fixed                // by Keys, the same for all
+)
+
+// Tier is up to two runs of the list: [Start, End) and then [Start2, End2).
+type Tier struct{ Start, End, Start2, End2 int }
+
+// Len is the number of targets in a tier.
+func (t *Tier) Len() int { return t.End - t.Start + t.End2 - t.Start2 }
+
+// at is the place in the list of target i of the tier.
+func (t *Tier) at(i int) int {
+	if n := t.End - t.Start; i >= n {
+		return t.Start2 + i - n
+	}
+	return t.Start + i
 }
 
-// Client is what a Ranker may know of the asker, and its room to work in. It
-// belongs to one goroutine.
+// Targets is what is ranked.
+type Targets struct {
+	// List holds the targets' numbers; nil is 0, 1, 2 …
+	List []uint32
+
+	Order Order
+
+	// Weights of each target, by its number; nil is the same for all. None is 0.
+	Weights []uint16
+	// Sums are the sums of the weights before each target and, last, of all. They
+	// belong to a nil List.
+	Sums []uint64
+
+	// Keys of each target, by its number: for Hash what tells it from others, for
+	// Fixed its rank.
+	Keys []uint64
+}
+
+func (t *Targets) number(at int) uint32 {
+	if t.List == nil {
+		return uint32(at)
+	}
+	return t.List[at]
+}
+
+// Client is what is known of the asker, and room to work in. It belongs to one
+// goroutine.
 type Client struct {
 	// Rand is the only source of chance, so that a test can fix it.
 	Rand *rand.PCG
 
-	// identity holds 0, 1, 2 … between two calls.
-	identity []uint32
+	Key  uint64 // of the asker, for Hash
+	Turn uint32 // for Rotate
+
+	identity []uint32 // 0, 1, 2 … between two calls
+	keyed    []keyed
+	drawn    []uint32 // round in which each target was drawn
+	round    uint32
+}
+
+type keyed struct {
+	key uint64
+	at  uint32
 }
 
 // NewClient returns a Client with its own random numbers.
@@ -33,41 +88,212 @@ func NewClient() *Client {
 	return &Client{Rand: rand.NewPCG(rand.Uint64(), rand.Uint64())}
 }
 
-// below is a number from 0 to n-1, each as likely as the others but for a bias
-// of less than n/2^64 (Lemire's multiplication).
-func (c *Client) below(n int) int {
-	hi, _ := bits.Mul64(c.Rand.Uint64(), uint64(n))
-	return int(hi)
+// Rank appends at most want targets of one tier to dst, best first, each once. It
+// allocates only to grow dst and the client's room. Same targets, tier, client and
+// chance: same order.
+//
+// What it costs depends on want, and not on how many targets there are, for Shuffle
+// and Rotate; Hash and Fixed look at each target of the tier.
+func (c *Client) Rank(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
+	n := tier.Len()
+	if want = min(want, n); want <= 0 {
+		return dst
+	}
+	switch {
+	case n == 1:
+		return append(dst, t.number(tier.at(0)))
+	case t.Order == Rotate:
+		first := int(c.Turn % uint32(n))
+		for i := range want {
+			dst = append(dst, t.number(tier.at((first+i)%n)))
+		}
+		return dst
+	case t.Order == Hash && t.Keys != nil:
+		return c.best(dst, t, tier, want, c.hashed)
+	case t.Order == Fixed && t.Keys != nil:
+		return c.best(dst, t, tier, want, ranked)
+	case t.Weights == nil:
+		return c.shuffle(dst, t, tier, want)
+	case t.List == nil && want*4 <= n:
+		return c.draw(dst, t, tier, want)
+	}
+	return c.best(dst, t, tier, want, c.weighted)
 }
 
-// Shuffle gives every order the same chance.
-var Shuffle Ranker = shuffle{}
+// Chance is a number from 0 up to but not 1.
+func (c *Client) Chance() float64 { return float64(c.Rand.Uint64()>>11) / (1 << 53) }
 
-type shuffle struct{}
+// below is a number from 0 to n-1, each as likely as the others but for a bias
+// of less than n/2^64 (Lemire's multiplication).
+func (c *Client) below(n uint64) uint64 {
+	hi, _ := bits.Mul64(c.Rand.Uint64(), n)
+	return hi
+}
 
-// Rank is the first want steps of a Fisher-Yates shuffle on the client's list of
+// shuffle is the first want steps of a Fisher-Yates shuffle on the client's list of
 // 0, 1, 2 …, taken back afterwards in reverse. So drawing 10 of 50,000 costs as
 // much as drawing 10 of 20.
-func (shuffle) Rank(dst []uint32, n, want int, c *Client) []uint32 {
+func (c *Client) shuffle(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
+	n := tier.Len()
 	for i := len(c.identity); i < n; i++ {
 		c.identity = append(c.identity, uint32(i))
 	}
-	want = min(want, n)
 	id := c.identity[:n]
 	start := len(dst)
 	for i := range want {
-		j := i + c.below(n-i)
+		j := i + int(c.below(uint64(n-i)))
 		id[i], id[j] = id[j], id[i]
 		dst = append(dst, id[i])
 	}
 	// What stood at i was swapped with where the value drawn had stood. Undoing
 	// needs no list of the swaps: every position below want, and every position
 	// that a drawn value came from, gets its own number back.
-	for _, v := range dst[start:] {
+	drawn := dst[start:]
+	for _, v := range drawn {
 		id[v] = v
 	}
 	for i := range want {
 		id[i] = uint32(i)
 	}
+	for i, v := range drawn {
+		drawn[i] = t.number(tier.at(int(v)))
+	}
 	return dst
+}
+
+// draw draws targets by their weights, those that were drawn before counting no
+// more: it tries again when it meets one. Where that happens too often, because few
+// targets have most of the weight, all are put in order.
+func (c *Client) draw(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
+	if len(c.drawn) < len(t.Sums) {
+		c.drawn = make([]uint32, len(t.Sums)+len(t.Sums)/2)
+		c.round = 0
+	}
+	if c.round++; c.round == 0 { // wrapped
+		clear(c.drawn)
+		c.round = 1
+	}
+	start := len(dst)
+	first := t.Sums[tier.End] - t.Sums[tier.Start]
+	sum := first
+	if tier.End2 > tier.Start2 {
+		sum += t.Sums[tier.End2] - t.Sums[tier.Start2]
+	}
+	for tries := 8 * want; len(dst)-start < want; tries-- {
+		if tries == 0 {
+			return c.best(dst[:start], t, tier, want, c.weighted)
+		}
+		v := c.below(sum)
+		i, j := tier.Start, tier.End
+		if v += t.Sums[tier.Start]; v >= t.Sums[tier.End] {
+			v += t.Sums[tier.Start2] - t.Sums[tier.End]
+			i, j = tier.Start2, tier.End2
+		}
+		for i+1 < j { // Sums[i] <= v < Sums[j]
+			if h := int(uint(i+j) >> 1); t.Sums[h] <= v {
+				i = h
+			} else {
+				j = h
+			}
+		}
+		if c.drawn[i] == c.round {
+			continue
+		}
+		c.drawn[i] = c.round
+		dst = append(dst, uint32(i))
+	}
+	return dst
+}
+
+// best appends the targets with the smallest keys, in order of the keys.
+func (c *Client) best(dst []uint32, t *Targets, tier Tier, want int, key func(t *Targets, n uint32) uint64) []uint32 {
+	heap := c.keyed[:0] // of the smallest so far, the largest of them on top
+	for i := range tier.Len() {
+		at := t.number(tier.at(i))
+		k := keyed{key(t, at), at}
+		switch {
+		case len(heap) < want:
+			heap = append(heap, k)
+			up(heap)
+		case k.less(heap[0]):
+			heap[0] = k
+			down(heap)
+		}
+	}
+	c.keyed = heap
+	slices.SortFunc(heap, func(a, b keyed) int {
+		if a.less(b) {
+			return -1
+		}
+		return 1
+	})
+	for i := range heap {
+		dst = append(dst, heap[i].at)
+	}
+	return dst
+}
+
+func (a keyed) less(b keyed) bool { return a.key < b.key || a.key == b.key && a.at < b.at }
+
+func up(heap []keyed) {
+	for i := len(heap) - 1; i > 0; {
+		above := (i - 1) / 2
+		if !heap[above].less(heap[i]) {
+			return
+		}
+		heap[i], heap[above] = heap[above], heap[i]
+		i = above
+	}
+}
+
+func down(heap []keyed) {
+	for i := 0; ; {
+		below := 2*i + 1
+		if below >= len(heap) {
+			return
+		}
+		if right := below + 1; right < len(heap) && heap[below].less(heap[right]) {
+			below = right
+		}
+		if !heap[i].less(heap[below]) {
+			return
+		}
+		heap[i], heap[below] = heap[below], heap[i]
+		i = below
+	}
+}
+
+// ranked is the key of Fixed.
+func ranked(t *Targets, n uint32) uint64 { return t.Keys[n] }
+
+// hashed is the key of weighted rendezvous hashing: each target draws a number that
+// depends on itself and the asker alone. When one leaves, the others' numbers stay,
+// and so only its own share moves.
+func (c *Client) hashed(t *Targets, n uint32) uint64 {
+	random := Mix(c.Key ^ t.Keys[n])
+	if t.Weights == nil {
+		return ^random // the same order as that of the lots
+	}
+	return lot(random, t.Weights[n])
+}
+
+// weighted is a key by chance: the order of the keys is that of drawing by weight,
+// one after the other (Efraimidis and Spirakis, 2006).
+func (c *Client) weighted(t *Targets, n uint32) uint64 { return lot(c.Rand.Uint64(), t.Weights[n]) }
+
+// lot turns a random number into a time of waiting, shorter by the weight. Floating
+// point numbers that are not negative are in order of their bits.
+func lot(random uint64, weight uint16) uint64 {
+	u := (float64(random>>11) + 0.5) / (1 << 53)
+	return math.Float64bits(-math.Log(u) / float64(weight))
+}
+
+// Mix spreads a number over all 64 bits (the finalizer of SplitMix64). It never
+// changes: replicas must agree.
+func Mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
 }

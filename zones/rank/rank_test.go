@@ -1,6 +1,7 @@
 package rank
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -9,75 +10,202 @@ import (
 
 func seeded() *Client { return &Client{Rand: rand.NewPCG(1, 2)} }
 
-func TestShuffleIsAPermutation(t *testing.T) {
+// targets makes n of them with these weights, round and round, and keys.
+func targets(order Order, n int, weights ...uint16) *Targets {
+	t := &Targets{Order: order, Sums: []uint64{0}}
+	for i := range n {
+		t.Keys = append(t.Keys, Mix(uint64(i)+1))
+		if len(weights) > 0 {
+			t.Weights = append(t.Weights, weights[i%len(weights)])
+			t.Sums = append(t.Sums, t.Sums[i]+uint64(t.Weights[i]))
+		}
+	}
+	return t
+}
+
+// Whatever the order, what comes out is distinct members of the tier, as many as are
+// wanted and there.
+func TestRankIsASubset(t *testing.T) {
 	c := seeded()
-	for _, n := range []int{0, 1, 2, 3, 10, 1000} {
-		for _, want := range []int{0, 1, n / 2, n, n + 5} {
-			got := Shuffle.Rank(nil, n, want, c)
-			if len(got) != min(n, want) {
-				t.Fatalf("n=%d want=%d: got %d indexes", n, want, len(got))
-			}
-			sorted := slices.Clone(got)
-			slices.Sort(sorted)
-			if len(slices.Compact(sorted)) != len(got) || len(got) > 0 && int(sorted[len(sorted)-1]) >= n {
-				t.Fatalf("n=%d want=%d: not distinct numbers below n: %v", n, want, got)
-			}
-			for i, v := range c.identity {
-				if int(v) != i {
-					t.Fatalf("n=%d want=%d: the client's list is not restored at %d: %d", n, want, i, v)
+	for _, order := range []Order{Shuffle, Rotate, Hash, Fixed} {
+		for _, weights := range [][]uint16{nil, {1, 2, 3}, {1, 60000}} {
+			for _, n := range []int{1, 2, 3, 10, 1000} {
+				for _, tier := range []Tier{{0, n, n, n}, {0, n / 3, n / 2, n}, {n / 2, n / 2, n / 2, n}, {0, 0, 0, 0}} {
+					for _, want := range []int{0, 1, n / 5, n, n + 5} {
+						c.Turn++
+						got := c.Rank([]uint32{1 << 30}, targets(order, n, weights...), tier, want)
+						what := fmt.Sprintf("order %d weights %v n %d tier %v want %d: %v", order, weights, n, tier, want, got)
+						if got[0] != 1<<30 || len(got)-1 != min(tier.Len(), want) {
+							t.Fatal(what)
+						}
+						got = slices.Sorted(slices.Values(got[1:]))
+						if len(slices.Compact(got)) != len(got) {
+							t.Fatal("not distinct: ", what)
+						}
+						for _, v := range got {
+							if i := int(v); !(tier.Start <= i && i < tier.End || tier.Start2 <= i && i < tier.End2) {
+								t.Fatal("not of the tier: ", what)
+							}
+						}
+						for i, v := range c.identity {
+							if int(v) != i {
+								t.Fatalf("the client's list is not restored at %d: %s", i, what)
+							}
+						}
+					}
 				}
 			}
 		}
 	}
 }
 
-func TestShuffleAppends(t *testing.T) {
-	got := Shuffle.Rank([]uint32{7, 8}, 3, 3, seeded())
-	if len(got) != 5 || got[0] != 7 || got[1] != 8 {
-		t.Fatalf("got %v", got)
+func TestRankMembers(t *testing.T) {
+	tt := targets(Shuffle, 10)
+	tt.List = []uint32{2, 3, 5, 7}
+	got := seeded().Rank(nil, tt, Tier{1, 4, 4, 4}, 9)
+	if slices.Sort(got); !slices.Equal(got, []uint32{3, 5, 7}) {
+		t.Fatal(got)
 	}
 }
 
-// Every target must be first, and be anywhere in a cut set, as often as the others.
-func TestShuffleIsEven(t *testing.T) {
-	const n, want, rounds = 10, 3, 100_000
-	c := seeded()
-	var first, in [n]float64
-	var dst []uint32
-	for range rounds {
-		dst = Shuffle.Rank(dst[:0], n, want, c)
-		first[dst[0]]++
-		for _, v := range dst {
-			in[v]++
+// Of N rounds, chi-square of how often each target came first must not be beyond what
+// chance does once in 10,000 times.
+func TestShuffleIsUniform(t *testing.T) {
+	const n, rounds = 20, 100_000
+	for _, want := range []int{1, 3, n} {
+		var first [n]float64
+		c, tt := seeded(), targets(Shuffle, n)
+		for range rounds {
+			first[c.Rank(nil, tt, Tier{0, 7, 7, n}, want)[0]]++
 		}
-	}
-	for i := range n {
-		if share := first[i] / rounds * n; math.Abs(share-1) > 0.05 {
-			t.Errorf("target %d is first %.3f times as often as it should be", i, share)
+		chi := 0.0
+		for _, f := range first {
+			chi += (f - rounds/n) * (f - rounds/n) / (rounds / n)
 		}
-		if share := in[i] / rounds * n / want; math.Abs(share-1) > 0.05 {
-			t.Errorf("target %d is in the set %.3f times as often as it should be", i, share)
+		if chi > 50.8 { // 19 degrees of freedom, p = 0.0001
+			t.Errorf("want %d: chi-square %.1f", want, chi)
 		}
 	}
 }
 
-func TestSameSeedSameOrder(t *testing.T) {
-	a := Shuffle.Rank(nil, 50, 50, seeded())
-	b := Shuffle.Rank(nil, 50, 50, seeded())
-	if !slices.Equal(a, b) {
-		t.Fatalf("%v\n%v", a, b)
-	}
-}
-
-func BenchmarkShuffle(b *testing.B) {
-	for _, n := range []int{10, 50_000} {
-		b.Run("", func(b *testing.B) {
-			c := seeded()
-			dst := Shuffle.Rank(nil, n, 10, c)
-			b.ReportAllocs()
-			for b.Loop() {
-				dst = Shuffle.Rank(dst[:0], n, 10, c)
+// Each target comes first as often as its weight says, in each of the ways that
+// weights are drawn by.
+func TestWeights(t *testing.T) {
+	const rounds = 10_000
+	for _, c := range []struct {
+		what    string
+		order   Order
+		n, want int
+		weights []uint16
+	}{
+		{"all of them", Shuffle, 4, 4, []uint16{10, 30, 60, 100}},
+		{"few of many", Shuffle, 40, 2, []uint16{10, 30, 60, 100}},
+		{"one has nearly all", Shuffle, 40, 10, append([]uint16{60000}, slices.Repeat([]uint16{1}, 39)...)},
+		{"by hash", Hash, 4, 1, []uint16{10, 30, 60, 100}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			tt, client := targets(c.order, c.n, c.weights...), seeded()
+			firsts := make([]float64, len(c.weights))
+			for i := range rounds {
+				client.Key = Mix(uint64(i) + 77)
+				firsts[int(client.Rank(nil, tt, Tier{0, c.n, c.n, c.n}, c.want)[0])%len(c.weights)]++
+			}
+			sum := 0.0
+			for _, w := range c.weights {
+				sum += float64(w)
+			}
+			for i, w := range c.weights {
+				if w < 10 {
+					continue // too rare to count
+				}
+				if got, want := firsts[i]/rounds, float64(w)/sum; math.Abs(got-want) > 0.05*max(want, 0.2) {
+					t.Errorf("weight %d comes first in %.3f of the answers, want %.3f", w, got, want)
+				}
 			}
 		})
+	}
+}
+
+// The same asker gets the same targets; when one leaves, only those who had it get
+// another, and keep the rest.
+func TestHashMovesOnlyItsShare(t *testing.T) {
+	const n, want, askers = 50, 5, 2000
+	for _, weights := range [][]uint16{nil, {1, 5, 10}} {
+		tt, c := targets(Hash, n, weights...), seeded()
+		had, moved := 0, 0
+		for i := range askers {
+			c.Key = Mix(uint64(i))
+			before := c.Rank(nil, tt, Tier{0, n, n, n}, want)
+			if again := c.Rank(nil, tt, Tier{0, n, n, n}, want); !slices.Equal(before, again) {
+				t.Fatal("not the same twice")
+			}
+			after := c.Rank(nil, tt, Tier{0, 17, 18, n}, want) // 17 has left
+			if i := slices.Index(before, 17); i >= 0 {
+				had++
+				before = slices.Delete(before, i, i+1)
+			} else if !slices.Equal(before, after) {
+				t.Fatalf("asker %d did not have 17 and has %v instead of %v", i, after, before)
+			}
+			for _, v := range before {
+				if !slices.Contains(after, v) {
+					moved++
+				}
+			}
+		}
+		if had == 0 || moved > 0 {
+			t.Errorf("weights %v: %d had the one that left, %d others moved", weights, had, moved)
+		}
+		if weights == nil && math.Abs(float64(had)/askers-float64(want)/n) > 0.02 {
+			t.Errorf("%d of %d askers had it", had, askers)
+		}
+	}
+}
+
+func TestRotateAndFixed(t *testing.T) {
+	c := seeded()
+	tt := targets(Rotate, 5)
+	for i := range uint32(12) {
+		c.Turn = i
+		got := c.Rank(nil, tt, Tier{0, 2, 3, 5}, 4)
+		all := []uint32{0, 1, 3, 4}
+		if want := append(slices.Clone(all[i%4:]), all[:i%4]...); !slices.Equal(got, want) {
+			t.Errorf("turn %d: %v, want %v", i, got, want)
+		}
+	}
+	tt = &Targets{Order: Fixed, Keys: []uint64{3, 1, 2, 0}}
+	if got := c.Rank(nil, tt, Tier{0, 4, 4, 4}, 3); !slices.Equal(got, []uint32{3, 1, 2}) {
+		t.Errorf("fixed: %v", got)
+	}
+}
+
+func TestNothingIsAllocated(t *testing.T) {
+	for _, order := range []Order{Shuffle, Rotate, Hash, Fixed} {
+		for _, weights := range [][]uint16{nil, {1, 2, 3}} {
+			c, tt := seeded(), targets(order, 1000, weights...)
+			dst := c.Rank(nil, tt, Tier{0, 1000, 1000, 1000}, 1000)
+			if n := testing.AllocsPerRun(100, func() {
+				dst = c.Rank(dst[:0], tt, Tier{0, 100, 300, 1000}, 10)
+				dst = c.Rank(dst[:0], tt, Tier{0, 100, 300, 1000}, 900)
+			}); n != 0 {
+				t.Errorf("order %d, weights %v: %v allocations", order, weights, n)
+			}
+		}
+	}
+}
+
+func BenchmarkRank(b *testing.B) {
+	for _, n := range []int{10, 100, 1000, 5000} {
+		for _, order := range []Order{Shuffle, Rotate, Hash, Fixed} {
+			for _, weights := range [][]uint16{nil, {1, 2, 3}} {
+				b.Run(fmt.Sprintf("order=%d/weights=%t/n=%d", order, weights != nil, n), func(b *testing.B) {
+					c, tt := seeded(), targets(order, n, weights...)
+					dst := c.Rank(nil, tt, Tier{0, n, n, n}, 10)
+					b.ReportAllocs()
+					for b.Loop() {
+						dst = c.Rank(dst[:0], tt, Tier{0, n, n, n}, 10)
+					}
+				})
+			}
+		}
 	}
 }

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/spf13/cobra"
+
+	"epdns/registry"
+	"epdns/zones"
+)
+
+// This file finds mistakes before they are served. On standard output there is a line
+// for each:
+//
+//	epdns.yaml:6: KEY: WHY             of the file
+//	shop/web: annotation NAME "VALUE": WHY
+//	warning: shop/web: WHY             of what may be meant so
+//	no faults: 12 Services
+
+// checkFlags are what check can be told.
+type checkFlags struct {
+	source  sourceFlags
+	config  string
+	timeout time.Duration
+}
+
+func newCheck() *cobra.Command {
+	var f checkFlags
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Find mistakes in a configuration file and in annotations",
+		Long: `Find mistakes in a configuration file, and in the annotations of all Services of the
+cluster or the manifests, chosen as for serve. Each gets a line on standard output: the
+file's first one as FILE:LINE, annotations by NAMESPACE/SERVICE. A line that begins with
+"warning:" tells of what may be meant so.
+
+The exit status is 1 if there is a mistake, else 0.`,
+		Example: `  epdns check --config epdns.yaml
+  epdns check --manifests ./manifests`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.config, "config", "", "YAML file with settings of serve, which flags beat")
+	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait until all that exists has been read")
+	f.source.register(cmd)
+	return cmd
+}
+
+func (f *checkFlags) run(cmd *cobra.Command) error {
+	if err := notEmpty(cmd, "config", "manifests", "kubeconfig", "context"); err != nil {
+		return err
+	}
+	if f.timeout <= 0 {
+		return usagef("--timeout %v is no time to wait", f.timeout)
+	}
+	out := cmd.OutOrStdout()
+	server := serveFlags{config: defaultConfig(), source: f.source, file: f.config}
+	s, err := server.settings(cmd.Flags().Changed)
+	if bad := (*fileError)(nil); errors.As(err, &bad) {
+		fmt.Fprintln(out, bad.place())
+		return faults(1) // where to read what exists is not known for certain
+	} else if err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	source, err := s.source.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	p, err := newPipeline(source, s.zones, log, registry.AnnotationPrefix(s.prefix))
+	if err != nil {
+		return err
+	}
+	var found int
+	err = p.once(ctx, func() error {
+		found = checkServices(out, p, s)
+		return nil
+	})
+	switch {
+	case cmd.Context().Err() != nil:
+		return errors.New("interrupted before all was checked")
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("%w within %v (--timeout)", err, f.timeout)
+	case err != nil:
+		return err
+	}
+	return faults(found)
+}
+
+// faults is the error for so many, nil for none.
+func faults(n int) error {
+	if n == 0 {
+		return nil
+	}
+	return errors.New(counted(n, "fault"))
+}
+
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
+// checkServices prints what is wrong with all that a pipeline has, and says how many
+// faults that is.
+func checkServices(out io.Writer, p *pipeline, s *settings) (found int) {
+	f := p.registry.FollowAll() // to take all that exists
+	defer f.Close()
+	services := f.Take()
+	slices.SortFunc(services, func(a, b *registry.Service) int { return strings.Compare(a.String(), b.String()) })
+	objects := false
+	for _, svc := range services {
+		objects = objects || svc.Object != nil
+		for _, problem := range zones.Problems(svc) {
+			fmt.Fprintf(out, "%v: annotation %s/%v\n", svc, s.prefix, problem)
+			found++
+		}
+		if text := tooMany(svc, p.zones, s.zones.Zones); text != "" {
+			fmt.Fprintf(out, "warning: %v: %s; the annotation %s/limit makes it fewer\n", svc, text, s.prefix)
+		}
+	}
+	if len(services) > 0 && !objects {
+		fmt.Fprintln(out, "warning: only EndpointSlices could be read, and no Services, which have the annotations")
+	}
+	if found == 0 {
+		fmt.Fprintf(out, "no faults: %s\n", counted(len(services), "Service"))
+	}
+	return found
+}
+
+// bindMax is how many records of a type BIND takes by default as a forwarder
+// (max-records-per-type); it answers SERVFAIL to more.
+const bindMax = 100
+
+// tooMany says whether one who asks for a Service's addresses gets more than BIND
+// takes, in the zone where that is most.
+func tooMany(svc *registry.Service, store *zones.Store, in []zones.Zone) (text string) {
+	endpoints := 0
+	for _, slice := range svc.Slices {
+		endpoints += len(slice.Endpoints)
+	}
+	if endpoints <= bindMax || svc.Object != nil && svc.Object.IsExternalName {
+		return ""
+	}
+	most := bindMax
+	for _, z := range in {
+		name := svc.Name + "." + svc.Namespace + "."
+		if z.Layout == zones.Kubernetes {
+			name += "svc."
+		}
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			var q lookupQuestion
+			if q.setName(name+z.Name) != nil || q.setFrom("") != nil {
+				continue // a name that cannot be asked for
+			}
+			q.qtype = qtype
+			wire, err := q.answer(store)
+			if err != nil {
+				continue
+			}
+			reply, err := unpackReply(wire)
+			if err != nil || len(reply.Answer) <= most {
+				continue
+			}
+			most = len(reply.Answer)
+			text = fmt.Sprintf("an answer has %d %v records, and a BIND that asks for others takes at most %d", most, dns.Type(qtype), bindMax)
+		}
+	}
+	return text
+}

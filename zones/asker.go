@@ -1,0 +1,76 @@
+package zones
+
+import (
+	"net/netip"
+
+	"epdns/zones/rank"
+)
+
+// asker is who asks, as far as answers depend on it.
+type asker struct {
+	where
+	source  Sources // what told the place, 0 where it is not known
+	neutral bool    // a shared cache, which asks for many places
+	key     uint64  // for Hash
+	same    int     // bits of the subnet within which every asker gets the same answer
+}
+
+// locate finds out where an asker is: by the subnet that a trusted forwarder gives,
+// else by its own address. The first source that knows decides.
+func (s *Set) locate(q *Question) (a asker) {
+	addr, most := q.From, 128
+	if q.Subnet.IsValid() {
+		addr = q.Subnet.Addr()
+		if most = q.Subnet.Bits(); addr.Is4() {
+			most += 96
+		}
+		if q.Subnet.Bits() == 0 {
+			return a // who does not want to be located
+		}
+	} else if s.cfg.sharedCaches.contains(addr) {
+		a.neutral = true
+		return a
+	}
+	if !addr.IsValid() {
+		return a
+	}
+	n := toNumber(addr)
+	a.key = rank.Mix(rank.Mix(n.hi) ^ n.lo)
+	if most == 128 {
+		var buf [16]byte
+		holders, _ := s.index.get(addrKey(&buf, addr))
+		for i := range holders {
+			if holders[i].clusterDNS && !q.Subnet.IsValid() {
+				a.neutral = true
+				return a
+			}
+		}
+		if best := bestOf(holders); best != nil && s.without&FromEndpoints == 0 {
+			a.where, a.source, a.same = best.where, FromEndpoints, 128
+			return a
+		}
+	}
+	of := ^s.without
+	if e, at := s.atlas.cluster.find(n, most, of); e != nil {
+		a.where, a.source = e.where, e.source
+		if q.Subnet.IsValid() {
+			a.same = s.atlas.cluster.same(n, at, e, most)
+		}
+		return a
+	}
+	if e, at := s.atlas.places.find(n, most, of); e != nil {
+		a.where, a.source = e.where, e.source
+		if q.Subnet.IsValid() {
+			_, in := s.atlas.cluster.find(n, most, of)
+			a.same = max(s.atlas.places.same(n, at, e, most), s.atlas.cluster.same(n, in, nil, most))
+		}
+		return a
+	}
+	a.same = most
+	return a
+}
+
+// Trusts says whether a forwarder's EDNS Client Subnet is to be believed.
+func (s *Set) Trusts(forwarder netip.Addr) bool {
+	return s.without&FromECS == 0 && s.cfg.forwarders.contains(forwarder)
+}
