@@ -3,12 +3,9 @@
 package clients_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -18,8 +15,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// resolved is what Go's resolver found.
+// resolved is what lookup prints.
 type resolved struct {
+	Go                  string
 	Found               []string
 	Targets             []net.SRV
 	Failure             string
@@ -27,92 +25,65 @@ type resolved struct {
 	Took                time.Duration
 }
 
-// lookup is the program that uses the resolver: "host NAME" and the like.
-func lookup(what string) {
-	r := &net.Resolver{PreferGo: true}
-	ctx := context.Background()
-	kind, name, _ := strings.Cut(what, " ")
-	var got resolved
-	var err error
-	begin := time.Now()
-	switch kind {
-	case "host":
-		got.Found, err = r.LookupHost(ctx, name)
-	case "ip6":
-		var found []net.IP
-		found, err = r.LookupIP(ctx, "ip6", name)
-		for _, ip := range found {
-			got.Found = append(got.Found, ip.String())
-		}
-	case "srv":
-		var targets []*net.SRV
-		_, targets, err = r.LookupSRV(ctx, "http", "tcp", name)
-		for _, target := range targets {
-			got.Targets = append(got.Targets, *target)
-		}
-	case "addr":
-		got.Found, err = r.LookupAddr(ctx, name)
-	default:
-		err = fmt.Errorf("look up what: %q", what)
-	}
-	got.Took = time.Since(begin)
-	if err != nil {
-		got.Failure = err.Error()
-	}
-	var failure *net.DNSError
-	if errors.As(err, &failure) {
-		got.NotFound, got.Temporary = failure.IsNotFound, failure.IsTemporary
-	}
-	json.NewEncoder(os.Stdout).Encode(got)
-}
-
-// goLookup runs it in a process of its own, since the resolver keeps what resolv.conf said.
-func goLookup(t *testing.T, what string) (got resolved) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = []string{envLookup + "=" + what, "GODEBUG=netdns=go"}
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("look up %s: %v\n%s", what, err, out)
-	}
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("look up %s: %v: %s", what, err, out)
-	}
-	slices.Sort(got.Found)
-	return got
-}
-
 func TestGoResolver(t *testing.T) {
-	serveLamp(t, 2)
-	// It makes up what is in the zone; for epdns not to know the rest is right.
+	// It makes up what epdns says the truth of.
 	const made = "198.51.100.66"
-	asked := other(t, func(w dns.ResponseWriter, m *dns.Msg) {
+	asked := serveOther(t, otherIP, func(w dns.ResponseWriter, m *dns.Msg) {
 		reply := new(dns.Msg).SetReply(m)
-		q := m.Question[0]
-		if !inZone(q.Name) {
-			reply.Rcode = dns.RcodeNameError
-		} else if q.Qtype == dns.TypeA {
+		if q := m.Question[0]; q.Qtype == dns.TypeA {
 			reply.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: dns.ClassINET, Ttl: 5},
 				A: net.ParseIP(made)}}
 		}
 		w.WriteMsg(reply)
 	})
-	mount(t, "/etc/nsswitch.conf", "hosts: files dns\n") // a desktop's gives .local to mDNS
+	// A search list ends with the name as it is, which is in no zone of epdns. Who would be
+	// refused there would go on to the next server.
+	serveOther(t, upstreamIP, func(w dns.ResponseWriter, m *dns.Msg) { w.WriteMsg(new(dns.Msg).SetRcode(m, dns.RcodeNameError)) })
+	serveLamp(t, 2, "--upstream="+upstreamIP)
+	hosts(t)
+	w := capture(t)
+	t.Run("this Go", func(t *testing.T) { testGoResolver(t, w, goLookup) })
+	t.Run(oldGo, func(t *testing.T) { testGoResolver(t, w, need(t, "lookup-"+oldGo)) })
+	t.Run("BIND", func(t *testing.T) {
+		// It passes over servers without recursion while there is another.
+		resolvConf(t, search)
+		out, err := exec.Command("nslookup", "lamp.dock.registry.local").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), twoPods[0]) || !strings.Contains(string(out), twoPods[1]) {
+			t.Errorf("nslookup: %v\n%s", err, out)
+		}
+	})
+	if names := asked(); len(names) > 0 {
+		t.Errorf("the other server was asked for %q", names)
+	}
+}
+
+func testGoResolver(t *testing.T, w *wire, program string) {
 	resolvConf(t, "nameserver "+epdnsIP+"\nnameserver "+otherIP+
 		"\nsearch dock.registry.local registry.local\noptions ndots:5 timeout:2 attempts:2\n")
-	w := capture(t)
+	lookup := func(what, name string) (got resolved) {
+		t.Helper()
+		cmd := exec.Command(program, what, name)
+		cmd.Env = []string{"GODEBUG=netdns=go+2"}
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("look up %s %s: %v\n%s", what, name, err, out)
+		}
+		if err := json.Unmarshal(out, &got); err != nil {
+			t.Fatalf("look up %s %s: %v: %s", what, name, err, out)
+		}
+		slices.Sort(got.Found)
+		return got
+	}
 
-	if got := goLookup(t, "host lamp"); !slices.Equal(got.Found, twoPods) {
+	got := lookup("host", "lamp")
+	if !slices.Equal(got.Found, twoPods) {
 		t.Errorf("lamp: %+v", got)
 	}
+	t.Log(got.Go)
 
 	// On a busy machine, not each time.
 	eventually(t, func() error {
-		got := goLookup(t, "host nolamp")
+		got := lookup("host", "nolamp")
 		if got.Found != nil || !got.NotFound || got.Temporary {
 			t.Fatalf("nolamp: %+v", got)
 		}
@@ -123,18 +94,18 @@ func TestGoResolver(t *testing.T) {
 	})
 
 	w.reset(t)
-	if got := goLookup(t, "ip6 lamp.dock.registry.local."); got.Found != nil || !got.NotFound {
+	if got := lookup("ip6", "lamp.dock.registry.local."); got.Found != nil || !got.NotFound {
 		t.Errorf("IPv6: %+v", got)
 	}
 	replies := w.replies(t)
 	if len(replies) != 1 || kind(replies[0].Msg) != "NODATA" {
 		t.Errorf("IPv6: %v", replies)
 	}
-	if got := goLookup(t, "ip6 lamp"); got.Found != nil || !got.NotFound {
+	if got := lookup("ip6", "lamp"); got.Found != nil || !got.NotFound {
 		t.Errorf("IPv6, by a short name: %+v", got)
 	}
 
-	got := goLookup(t, "srv lamp.dock.registry.local")
+	got = lookup("srv", "lamp.dock.registry.local")
 	var targets []string
 	for i, s := range got.Targets {
 		targets = append(targets, fmt.Sprintf("%s:%d", s.Target, s.Port))
@@ -147,20 +118,7 @@ func TestGoResolver(t *testing.T) {
 		t.Errorf("SRV: %+v, want %q", got, want)
 	}
 
-	if got := goLookup(t, "addr 10.20.1.11"); !slices.Equal(got.Found, []string{"10-20-1-11.lamp.dock.registry.local."}) {
+	if got := lookup("addr", "10.20.1.11"); !slices.Equal(got.Found, []string{"10-20-1-11.lamp.dock.registry.local."}) {
 		t.Errorf("PTR: %+v", got)
-	}
-
-	// BIND's passes over servers without recursion while there is another.
-	resolvConf(t, search)
-	out, err := exec.Command("nslookup", "lamp.dock.registry.local").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), twoPods[0]) || !strings.Contains(string(out), twoPods[1]) {
-		t.Errorf("nslookup: %v\n%s", err, out)
-	}
-
-	for _, name := range asked() {
-		if inZone(name) {
-			t.Errorf("the other server was asked for %s", name)
-		}
 	}
 }

@@ -4,6 +4,7 @@ package clients_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"epdns/test/netns"
+
 	"github.com/miekg/dns"
 )
 
@@ -23,9 +26,10 @@ type grpcClient struct {
 	from *bufio.Reader
 }
 
-func startGRPC(t *testing.T) grpcClient {
+// startGRPC starts it, with servers at these addresses.
+func startGRPC(t *testing.T, pods []string) grpcClient {
 	t.Helper()
-	cmd := exec.Command(grpc, "dns:///lamp.dock.registry.local:8080")
+	cmd := exec.Command(grpc, append([]string{"dns:///lamp.dock.registry.local:8080"}, pods...)...)
 	cmd.Env = []string{"GODEBUG=netdns=go"}
 	to, err := cmd.StdinPipe()
 	if err != nil {
@@ -35,7 +39,7 @@ func startGRPC(t *testing.T) grpcClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log output
+	var log bytes.Buffer // read when it has ended
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -49,10 +53,10 @@ func startGRPC(t *testing.T) grpcClient {
 	return grpcClient{to, bufio.NewReader(from)}
 }
 
-// calls makes so many and returns how often each server had one, and each error.
-func (c grpcClient) calls(t *testing.T, n int) (calls map[string]int) {
+// do has it do something and returns how often each server was called.
+func (c grpcClient) do(t *testing.T, what string) (calls map[string]int) {
 	t.Helper()
-	if _, err := fmt.Fprintln(c.to, n); err != nil {
+	if _, err := fmt.Fprintln(c.to, what); err != nil {
 		t.Fatal(err)
 	}
 	line, err := c.from.ReadBytes('\n')
@@ -62,6 +66,13 @@ func (c grpcClient) calls(t *testing.T, n int) (calls map[string]int) {
 	if err := json.Unmarshal(line, &calls); err != nil {
 		t.Fatal(err)
 	}
+	return calls
+}
+
+// calls makes so many calls, none of which may fail.
+func (c grpcClient) calls(t *testing.T, n int) (calls map[string]int) {
+	t.Helper()
+	calls = c.do(t, fmt.Sprint("call ", n))
 	for what := range calls {
 		if strings.HasPrefix(what, "error") {
 			t.Fatalf("calls fail: %v", calls)
@@ -70,21 +81,43 @@ func (c grpcClient) calls(t *testing.T, n int) (calls map[string]int) {
 	return calls
 }
 
-// becomes makes calls until exactly these servers have them.
-func (c grpcClient) becomes(t *testing.T, want []string) {
+// becomes makes calls until exactly these servers have them, and says how long that took.
+func (c grpcClient) becomes(t *testing.T, limit time.Duration, want []string) time.Duration {
 	t.Helper()
-	eventually(t, func() error {
+	begin := time.Now()
+	within(t, limit, 200*time.Millisecond, func() error {
 		got := slices.Sorted(maps.Keys(c.calls(t, 20*len(want))))
 		if !slices.Equal(got, want) {
 			return fmt.Errorf("calls go to %q, want %q", got, want)
 		}
 		return nil
 	})
+	return time.Since(begin)
 }
 
 func TestGRPC(t *testing.T) {
+	if netns.Alone(t) {
+		return
+	}
+	testGRPC(t, addresses(11, 14), dns.TypeA, dns.TypeAAAA)
+}
+
+func TestGRPCIPv6(t *testing.T) {
+	if netns.Alone(t) {
+		return
+	}
+	testGRPC(t, podsIPv6, dns.TypeAAAA, dns.TypeA)
+}
+
+// testGRPC has pods of one family, which starts with two of them.
+func testGRPC(t *testing.T, pods []string, family, otherFamily uint16) {
+	// The servers end a connection after this time, or a tenth more, and the resolver asks again
+	// after this time at the earliest.
+	const maxAge, minInterval = 33 * time.Second, 30 * time.Second
+
 	dir := serveLamp(t, 2)
-	mount(t, "/etc/nsswitch.conf", "hosts: files dns\n") // a desktop's gives .local to mDNS
+	dir.lamp(t, pods[:2], nil)
+	hosts(t)
 	resolvConf(t, search)
 	w := capture(t)
 
@@ -111,29 +144,47 @@ func TestGRPC(t *testing.T) {
 		})
 	}
 
-	c := startGRPC(t)
-	c.becomes(t, twoPods)
+	c := startGRPC(t, pods)
+	c.becomes(t, grace, pods[:2])
 	calls := c.calls(t, 1000)
-	for _, address := range twoPods {
+	for _, address := range pods[:2] {
 		if n := calls[address]; n < 450 || n > 550 {
 			t.Errorf("of 1000 calls %s has %d: %v", address, n, calls)
 		}
 	}
-	for _, m := range w.replies(t) {
-		if q := m.Question[0]; q.Name == lampName && kind(m.Msg) != map[uint16]string{dns.TypeA: "NOERROR", dns.TypeAAAA: "NODATA"}[q.Qtype] {
-			t.Errorf("%v", m)
-		}
+
+	dir.lamp(t, pods, nil)
+	t.Logf("new pods have calls after %v", c.becomes(t, maxAge+minInterval+grace, pods))
+
+	dir.lamp(t, pods[1:], nil)
+	w.reset(t)
+	c.do(t, "stop "+pods[0])
+	calls = c.calls(t, 300)
+	if len(calls) != 3 {
+		t.Errorf("without %s, calls go to %v", pods[0], calls)
 	}
+	begin := time.Now()
+	within(t, minInterval+grace, 200*time.Millisecond, func() error {
+		c.calls(t, 30)
+		for _, m := range w.replies(t) {
+			if q := m.Question[0]; q.Name == lampName && q.Qtype == family {
+				if len(m.Answer) != 3 || strings.Contains(m.Msg.String(), pods[0]+"\n") {
+					t.Fatalf("without %s: %v", pods[0], m)
+				}
+				return nil
+			}
+		}
+		return fmt.Errorf("no question for %s", lampName)
+	})
+	t.Logf("the pod that is gone is out of a reply after %v", time.Since(begin))
 
-	four := addresses(11, 14)
-	dir.lamp(t, four, nil)
-	c.becomes(t, four)
-	dir.lamp(t, four[1:], nil)
-	c.becomes(t, four[1:])
-
-	dir.write(t, "lamp", []string{podIPv6}, nil)
-	c.becomes(t, []string{podIPv6})
-	if reply, err := ask("udp", lampName, dns.TypeA); err != nil || kind(reply) != "NODATA" {
-		t.Errorf("A of pods with IPv6: %v\n%v", err, reply)
+	for _, m := range w.replies(t) {
+		q := m.Question[0]
+		if q.Name != lampName {
+			continue
+		}
+		if want := map[uint16]string{family: "NOERROR", otherFamily: "NODATA"}[q.Qtype]; kind(m.Msg) != want {
+			t.Errorf("want %s: %v", want, m)
+		}
 	}
 }

@@ -11,16 +11,20 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"epdns/test/netns"
+	"epdns/test/run"
 
 	"github.com/miekg/dns"
 )
 
 // haproxy is a running one. Its backends are by_srv and by_a.
 type haproxy struct {
-	*process
+	*run.Process
 	socket string
 }
 
@@ -47,9 +51,8 @@ resolvers epdns
     timeout resolve 1s
     timeout retry 1s
     hold valid 5s
-    hold obsolete 2s
-    hold nx 2s
-    hold other 2s
+    hold obsolete 10s
+    hold nx 10s
 
 frontend in
     bind 127.0.0.1:8404
@@ -64,11 +67,8 @@ backend by_a
 `), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	h.process = start(t, "haproxy", "-db", "-f", config)
-	eventually(t, func() error {
-		if err := h.running(); err != nil {
-			t.Fatal(err)
-		}
+	h.Process = start(t, "haproxy", "-db", "-f", config)
+	h.Eventually(t, func() error {
 		_, err := h.show("info")
 		return err
 	})
@@ -89,31 +89,63 @@ func (h haproxy) show(what string) (string, error) {
 	return string(out), err
 }
 
-// named is the state of a server that has its name from an SRV record.
-const named = "64"
+// Bits of what an administrator, or a name, has made of a server.
+const (
+	maintenance = 0x20 // its name has no address
+	named       = 0x40 // it has its name from an SRV record
+)
 
-// up are the addresses of the servers that are up, by name, such as "by_a/a1".
-func (h haproxy) up(t *testing.T) map[string]string {
+// server is the state of one.
+type server struct {
+	address string
+	running bool
+	admin   int
+}
+
+func (s server) up() bool { return s.running && s.admin&^named == 0 }
+
+// servers are those of both backends, by name, such as "by_a/a1".
+func (h haproxy) servers(t *testing.T) map[string]server {
 	t.Helper()
 	out, err := h.show("servers state")
 	if err != nil {
 		t.Fatal(err)
 	}
-	up := map[string]string{}
+	servers := map[string]server{}
 	for line := range strings.Lines(out) {
 		// be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state ...
-		if f := strings.Fields(line); len(f) > 6 && f[5] == "2" && (f[6] == "0" || f[6] == named) {
-			up[f[1]+"/"+f[3]] = f[4]
+		f := strings.Fields(line)
+		if len(f) < 7 || f[0] == "#" {
+			continue
+		}
+		admin, err := strconv.Atoi(f[6])
+		if err != nil {
+			t.Fatalf("the state of a server: %q", line)
+		}
+		servers[f[1]+"/"+f[3]] = server{f[4], f[5] == "2", admin}
+	}
+	return servers
+}
+
+// up are the addresses of the servers that are up.
+func (h haproxy) up(t *testing.T) map[string]string {
+	t.Helper()
+	up := map[string]string{}
+	for name, s := range h.servers(t) {
+		if s.up() {
+			up[name] = s.address
 		}
 	}
 	return up
 }
 
-// becomes waits until both backends have exactly these up, or so many of them.
-func (h haproxy) becomes(t *testing.T, want []string, n int) {
+// becomes waits, at most so long, until both backends have exactly these up, or so many of them.
+// It says how long that was.
+func (h haproxy) becomes(t *testing.T, limit time.Duration, want []string, n int) (took time.Duration) {
 	t.Helper()
 	slices.Sort(want)
-	eventually(t, func() error {
+	begin := time.Now()
+	within(t, limit, 20*time.Millisecond, func() error {
 		got := map[string][]string{}
 		for name, address := range h.up(t) {
 			backend, _, _ := strings.Cut(name, "/")
@@ -128,28 +160,30 @@ func (h haproxy) becomes(t *testing.T, want []string, n int) {
 		}
 		return nil
 	})
+	return time.Since(begin)
 }
 
-// steady fails if a server changes while each question is asked again this many times.
-func (h haproxy) steady(t *testing.T, w *wire, times int) {
+// steady fails if a server changes in a minute, in which both names are asked for again and again.
+func (h haproxy) steady(t *testing.T, w *wire) {
 	t.Helper()
 	w.reset(t)
 	before := h.up(t)
-	eventually(t, func() error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
 		if now := h.up(t); !maps.Equal(now, before) {
 			t.Fatalf("the servers change with nothing changed: %v, then %v", before, now)
 		}
-		asked := map[string]int{}
-		for _, m := range w.replies(t) {
-			asked[m.Question[0].Name]++
+	}
+	asked := map[string]int{}
+	for _, m := range w.replies(t) {
+		asked[m.Question[0].Name]++
+	}
+	for _, name := range []string{srvName, lampName} {
+		if asked[name] < 10 {
+			t.Errorf("%s was asked for %d times in a minute", name, asked[name])
 		}
-		for _, name := range []string{srvName, lampName} {
-			if asked[name] < times {
-				return fmt.Errorf("%s was asked for %d times", name, asked[name])
-			}
-		}
-		return nil
-	})
+	}
 }
 
 // counters are those of the nameserver.
@@ -185,110 +219,147 @@ const (
 	srvName  = "_http._tcp.lamp.dock.registry.local."
 )
 
+const large = "accepted_payload_size 8192"
+
 func TestHAProxy(t *testing.T) {
+	if netns.Alone(t) {
+		return
+	}
 	servePods(t)
 	dir := serveLamp(t, 2)
 	w := capture(t)
-	const large = "accepted_payload_size 8192"
-
-	t.Run("changes", func(t *testing.T) {
-		begin := time.Now()
-		h := startHAProxy(t, epdnsIP+":53", large)
-		h.becomes(t, twoPods, 2)
-		if took := time.Since(begin); took > 3*time.Second {
-			t.Errorf("two servers are up after %v", took)
+	h := startHAProxy(t, epdnsIP+":53", large)
+	h.becomes(t, 3*time.Second, twoPods, 2)
+	glue := false
+	for _, m := range w.replies(t) {
+		if m.Question[0].Qtype != dns.TypeSRV {
+			continue
 		}
-		glue := false
-		for _, m := range w.replies(t) {
-			if m.Question[0].Qtype != dns.TypeSRV {
-				continue
-			}
-			glue = true
-			n := 0
-			for _, rr := range m.Extra {
-				if rr.Header().Rrtype == dns.TypeA {
-					n++
-				}
-			}
-			if n != 2 || len(m.Ns) != 0 {
-				t.Errorf("SRV without the addresses, or with authority section: %v", m)
+		glue = true
+		n := 0
+		for _, rr := range m.Extra {
+			if rr.Header().Rrtype == dns.TypeA {
+				n++
 			}
 		}
-		if !glue {
-			t.Error("no SRV question was seen")
-		}
-
-		many := addresses(1, 20)
-		dir.lamp(t, many, nil)
-		h.becomes(t, many, 20)
-		h.steady(t, w, 5)
-		// One goes, and then all.
-		dir.lamp(t, many[:19], many[19:])
-		h.becomes(t, many[:19], 19)
-		dir.lamp(t, nil, many)
-		h.becomes(t, nil, 0)
-		begin = time.Now()
-		dir.lamp(t, many[4:5], nil)
-		h.becomes(t, many[4:5], 1)
-		if took := time.Since(begin); took > 5*time.Second {
-			t.Errorf("the first one is up again after %v", took)
-		}
-		h.understood(t)
-	})
-
-	t.Run("512 octets", func(t *testing.T) {
-		many := addresses(1, 20)
-		dir.lamp(t, many, nil)
-		w.reset(t)
-		h := startHAProxy(t, epdnsIP+":53", "")
-		eventually(t, func() error {
-			n := 0
-			for name := range h.up(t) {
-				if strings.HasPrefix(name, "by_a/") {
-					n++
-				}
-			}
-			if n != len(many) {
-				return fmt.Errorf("backend by_a has %d up", n)
-			}
-			return nil
-		})
-		dir.lamp(t, addresses(1, 40), nil)
-		w.reset(t)
-		eventually(t, func() error {
-			for _, m := range w.replies(t) {
-				if m.Question[0].Qtype == dns.TypeA && m.Question[0].Name == lampName {
-					if !m.Truncated || m.size > 512 {
-						t.Fatalf("%d octets, TC %v: %v", m.size, m.Truncated, m)
-					}
-					if c := h.counters(t); c["truncated"] == "0" {
-						return fmt.Errorf("HAProxy counts no truncated reply: %v", c)
-					}
-					return nil
-				}
-			}
-			return fmt.Errorf("by_a did not ask again")
-		})
-	})
-
-	// More than a datagram holds, and the SRV reply is just within the 8192 octets of HAProxy.
-	many := addresses(1, 110)
-	dir.lamp(t, many, nil)
-	t.Run("over TCP", func(t *testing.T) {
-		h := startHAProxy(t, "tcp@"+epdnsIP+":53", large)
-		h.becomes(t, many, 60)
-		h.steady(t, w, 3)
-		h.understood(t)
-	})
-	// Over UDP, what it is told does not fit.
-	for _, typ := range []uint16{dns.TypeA, dns.TypeSRV} {
-		m := new(dns.Msg).SetQuestion(map[uint16]string{dns.TypeA: lampName, dns.TypeSRV: srvName}[typ], typ)
-		m.SetEdns0(8192, false)
-		reply, err := exchange("udp", m)
-		if err != nil || !reply.Truncated {
-			t.Errorf("%d pods over UDP: %v\n%v", len(many), err, reply)
+		if n != 2 || len(m.Ns) != 0 {
+			t.Errorf("SRV without the addresses, or with authority section: %v", m)
 		}
 	}
+	if !glue {
+		t.Error("no SRV question was seen")
+	}
+
+	many := addresses(1, 20)
+	dir.lamp(t, many, nil)
+	h.becomes(t, grace, many, 20)
+	h.steady(t, w)
+
+	// One goes, and then all.
+	before := h.up(t)
+	dir.lamp(t, many[:19], many[19:])
+	took := h.becomes(t, 15*time.Second, many[:19], 19)
+	t.Logf("one that is not ready is down after %v", took)
+	if took < 8*time.Second { // since HAProxy last saw it, which may be some time ago
+		t.Errorf("one that is not ready is down after %v already", took)
+	}
+	after := h.servers(t)
+	for name, address := range before {
+		if s := after[name]; address == many[19] && s.admin&maintenance == 0 {
+			t.Errorf("%s, which was %s, is not in maintenance: %+v", name, address, s)
+		}
+	}
+	dir.lamp(t, nil, many)
+	t.Logf("all are down %v after none is ready", h.becomes(t, 45*time.Second, nil, 0)) // hold other is 30 s
+	dir.lamp(t, many[4:5], nil)
+	t.Logf("the first one is up again after %v", h.becomes(t, 5*time.Second, many[4:5], 1))
+	h.understood(t)
+}
+
+// The size is HAProxy's default, 512 octets.
+func TestHAProxySmall(t *testing.T) {
+	if netns.Alone(t) {
+		return
+	}
+	servePods(t)
+	many := addresses(1, 20)
+	dir := serveLamp(t, 20)
+	w := capture(t)
+	h := startHAProxy(t, epdnsIP+":53", "")
+	h.Eventually(t, func() error {
+		n := 0
+		for name := range h.up(t) {
+			if strings.HasPrefix(name, "by_a/") {
+				n++
+			}
+		}
+		if n != len(many) {
+			return fmt.Errorf("backend by_a has %d up", n)
+		}
+		return nil
+	})
+	for _, m := range w.replies(t) {
+		if q := m.Question[0]; q.Name == lampName && q.Qtype == dns.TypeA && m.size != 12+30+20*16+11 {
+			t.Errorf("%d octets: %v", m.size, m)
+		}
+	}
+	dir.lamp(t, addresses(1, 40), nil)
+	w.reset(t)
+	h.Eventually(t, func() error {
+		for _, m := range w.replies(t) {
+			if m.Question[0].Qtype == dns.TypeA && m.Question[0].Name == lampName {
+				if !m.Truncated || m.size > 512 {
+					t.Fatalf("%d octets, TC %v: %v", m.size, m.Truncated, m)
+				}
+				if c := h.counters(t); c["truncated"] == "0" {
+					return fmt.Errorf("HAProxy counts no truncated reply: %v", c)
+				}
+				return nil
+			}
+		}
+		return fmt.Errorf("by_a did not ask again")
+	})
+}
+
+// There are more pods than a datagram has room for, or HAProxy with the addresses of all.
+func TestHAProxyLarge(t *testing.T) {
+	if netns.Alone(t) {
+		return
+	}
+	servePods(t)
+	many := addresses(1, 120)
+	dir := serveLamp(t, 120)
+	w := capture(t)
+	h := startHAProxy(t, epdnsIP+":53", large)
+	h.Eventually(t, func() error {
+		cut := map[string]bool{}
+		for _, m := range w.replies(t) { // the capture checks the size
+			cut[m.Question[0].Name] = cut[m.Question[0].Name] || m.Truncated
+		}
+		if !cut[srvName] || !cut[lampName] {
+			return fmt.Errorf("cut replies over UDP: %v", cut)
+		}
+		return nil
+	})
+	if err := h.Stop(); err != nil {
+		t.Error(err)
+	}
+
+	w.reset(t)
+	h = startHAProxy(t, "tcp@"+epdnsIP+":53", large)
+	h.becomes(t, grace, many, 60)
+	h.steady(t, w)
+	h.understood(t)
+	extra := 0
+	for _, m := range w.replies(t) {
+		if m.size > 8192 {
+			t.Errorf("%d octets for HAProxy: %v", m.size, m)
+		}
+		if m.Question[0].Name == srvName {
+			extra = len(m.Extra) - 1 // the OPT
+		}
+	}
+	t.Logf("the SRV reply has %d addresses for its %d targets", extra, len(many))
 
 	dir.lamp(t, addresses(1, 150), nil)
 	reply, err := ask("tcp", srvName, dns.TypeSRV)

@@ -3,20 +3,20 @@
 package clients_test
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"epdns/test/netns"
+	"epdns/test/run"
 
 	"github.com/miekg/dns"
 )
@@ -24,125 +24,39 @@ import (
 // This file starts programs, says what there is in the cluster, and waits for things.
 
 // grace is how long anything may take that is over in a moment on an idle machine.
-const grace = 20 * time.Second
+const grace = run.Grace
 
 // eventually tries until there is no error.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
-	deadline := time.After(grace)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("after %v still: %v", grace, err)
-		case <-tick.C:
-		}
+	run.Eventually(t, try)
+}
+
+// within tries, again and again, until there is no error, which may take so long.
+func within(t *testing.T, limit, every time.Duration, try func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("after %v still", limit))
+	defer cancel()
+	if err := run.Until(ctx, every, try); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// output is what a process writes, readable while it runs.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// process is a program that runs until the test ends, or until stop.
-type process struct {
-	cmd   *exec.Cmd
-	log   output
-	ended chan struct{}
-	err   error // read after ended
-	once  sync.Once
 }
 
 // start starts a program.
-func start(t *testing.T, argv ...string) *process {
+func start(t *testing.T, argv ...string) *run.Process {
 	t.Helper()
-	p := &process{cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.ended)
-	}()
-	t.Cleanup(func() { p.stop(t) })
-	return p
-}
-
-// stop ends the program, which must not have ended before.
-func (p *process) stop(t *testing.T) {
-	t.Helper()
-	p.once.Do(func() {
-		if err := p.running(); err != nil {
-			t.Error(err)
-		}
-		p.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-p.ended:
-		case <-time.After(grace):
-			t.Errorf("%s does not end", p.cmd.Path)
-			p.cmd.Process.Kill()
-			<-p.ended
-		}
-		if t.Failed() {
-			t.Logf("%s:\n%v", strings.Join(p.cmd.Args, " "), &p.log)
-		}
-	})
-}
-
-// running returns an error once p has ended.
-func (p *process) running() error {
-	select {
-	case <-p.ended:
-		return fmt.Errorf("a process has ended: %v\n%v", p.err, &p.log)
-	default:
-		return nil
-	}
+	return run.ForTest(t, exec.Command(argv[0], argv[1:]...))
 }
 
 // serve runs epdns and returns when it is ready, or only alive.
-func serve(t *testing.T, page string, args ...string) *process {
+func serve(t *testing.T, page string, args ...string) *run.Process {
 	t.Helper()
 	p := start(t, append([]string{epdns, "serve", "--listen=" + epdnsIP + ":53"}, args...)...)
-	eventually(t, func() error {
-		if err := p.running(); err != nil {
-			t.Fatal(err)
-		}
-		return get("http://127.0.0.1:9153/"+page, io.Discard)
+	p.Eventually(t, func() error {
+		_, err := run.Get("http://127.0.0.1:9153/" + page)
+		return err
 	})
 	return p
-}
-
-func get(url string, body io.Writer) error {
-	resp, err := http.Get(url)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	_, err = io.Copy(body, resp.Body)
-	return err
 }
 
 // namespace is the directory whose manifests are namespace dock.
@@ -168,7 +82,11 @@ func (dir namespace) lamp(t *testing.T, ready, unready []string) {
 	t.Helper()
 	dir.write(t, "lamp", ready, unready)
 	eventually(t, func() error {
-		reply, err := ask("tcp", "lamp.dock.registry.local.", dns.TypeA)
+		family := dns.TypeA
+		if len(ready) > 0 && strings.Contains(ready[0], ":") {
+			family = dns.TypeAAAA
+		}
+		reply, err := ask("tcp", lampName, family)
 		if err == nil && (len(reply.Answer) != len(ready) || reply.Rcode != dns.RcodeSuccess) {
 			err = fmt.Errorf("epdns answers\n%v", reply)
 		}
@@ -256,17 +174,17 @@ func exchange(network string, m *dns.Msg) (*dns.Msg, error) {
 	return reply, err
 }
 
-// other answers at otherIP with what answer says, until the test ends. What it returns are the
-// names it has been asked for.
-func other(t *testing.T, answer dns.HandlerFunc) func() []string {
+// serveOther answers at port 53 of this address with what answer says, until the test ends. What
+// it returns are the names it has been asked for.
+func serveOther(t *testing.T, ip string, answer dns.HandlerFunc) func() []string {
 	t.Helper()
 	var mu sync.Mutex
 	var asked []string
-	conn, err := net.ListenPacket("udp", otherIP+":53")
+	conn, err := net.ListenPacket("udp", ip+":53")
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", otherIP+":53")
+	listener, err := net.Listen("tcp", ip+":53")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,22 +245,11 @@ func servePods(t *testing.T) {
 // resolvConf makes this the resolver's configuration.
 func resolvConf(t *testing.T, content string) {
 	t.Helper()
-	mount(t, "/etc/resolv.conf", content)
+	netns.Mount(t, "/etc/resolv.conf", content)
 }
 
-// mount puts a file of the test's over one of the system, in this mount namespace.
-func mount(t *testing.T, over, content string) {
+// hosts has names looked up as on a server; a desktop's resolver gives .local to mDNS.
+func hosts(t *testing.T) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), filepath.Base(over))
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount(path, over, "", syscall.MS_BIND, ""); err != nil {
-		t.Fatalf("mount over %s: %v", over, err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(over, 0); err != nil {
-			t.Errorf("unmount %s: %v", over, err)
-		}
-	})
+	netns.Mount(t, "/etc/nsswitch.conf", "hosts: files dns\n")
 }

@@ -131,23 +131,23 @@ func Build(ctx context.Context, o Options) error {
 	return err
 }
 
-// Built reports whether [Build] would have nothing to do. Tests ask it first, because a first
+// Built returns an error unless [Build] would have nothing to do. Tests ask it first, because a first
 // build outlasts go test's default timeout.
-func Built(o Options) (bool, error) {
+func Built(o Options) error {
 	tools, cache, err := places(o)
 	if err != nil {
-		return false, err
+		return err
 	}
 	for _, t := range slices.Concat(controlPlane, besides) {
 		version, dir, err := t.place(tools, cache)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if missing, _ := t.missing(version, dir); len(missing) > 0 || !t.hasStages(dir) {
-			return false, nil
+			return errors.New("the control plane is not built yet: go run ./cmd/cluster build")
 		}
 	}
-	return true, nil
+	return nil
 }
 
 func build(ctx context.Context, o Options, toolsets []toolset) (*built, error) {

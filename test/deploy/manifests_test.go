@@ -17,15 +17,17 @@ import (
 	"testing"
 
 	"epdns/test/cluster"
+	"epdns/test/run"
 )
 
 // namespace is that of deploy/base.
 const namespace = "epdns"
 
-// apply runs kubectl apply and returns what it printed. A warning of the API server, such as
-// that of Pod security, is an error.
+// apply runs kubectl apply and returns what it printed.
 func apply(args ...string) (string, error) { return control(append([]string{"apply"}, args...)...) }
 
+// control runs kubectl with a command that prints something, and returns that. A warning of the
+// API server, such as that of Pod security, is an error.
 func control(args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(kubectl, args...)
@@ -34,6 +36,9 @@ func control(args ...string) (string, error) {
 	err := cmd.Run()
 	if err == nil && stderr.Len() > 0 {
 		err = errors.New("it says something on stderr")
+	}
+	if err == nil && stdout.Len() == 0 {
+		err = errors.New("it prints nothing")
 	}
 	if err != nil {
 		return "", fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, &stderr)
@@ -100,14 +105,14 @@ func deployment(t *testing.T) (d deploymentObject) {
 // different zones, and stand behind the Service.
 func TestBase(t *testing.T) {
 	deployed(t)
-	eventually(t, func() error {
+	run.Eventually(t, func() error {
 		d := deployment(t)
 		if d.Spec.Replicas != 2 || d.Status.UpdatedReplicas != 2 || d.Status.AvailableReplicas != 2 {
 			return fmt.Errorf("%d replicas, %d updated, %d available", d.Spec.Replicas, d.Status.UpdatedReplicas, d.Status.AvailableReplicas)
 		}
 		return nil
 	})
-	eventually(t, func() error {
+	run.Eventually(t, func() error {
 		var list struct{ Items []slice }
 		request(t, http.MethodGet, "/apis/discovery.k8s.io/v1/namespaces/"+namespace+"/endpointslices", nil, &list)
 		var ports, zones []string
@@ -130,7 +135,7 @@ func TestBase(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, func() error {
+	run.Eventually(t, func() error {
 		var pdb struct {
 			Status struct{ ExpectedPods, DisruptionsAllowed int }
 		}
@@ -157,7 +162,7 @@ func TestBase(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for object, what := range applied(out) {
+		for object, what := range applied(t, "base", out) {
 			if what != "unchanged" {
 				t.Errorf("%s is %s", object, what)
 			}
@@ -169,7 +174,7 @@ func TestBase(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for object, what := range applied(out) {
+		for object, what := range applied(t, "overlays/minimal", out) {
 			if want := object == "clusterrole.rbac.authorization.k8s.io/epdns"; want != (what == "configured (server dry run)") {
 				t.Errorf("%s is %s", object, what)
 			}
@@ -211,16 +216,23 @@ func TestReadmeOverlay(t *testing.T) {
 	}
 }
 
-// applied is what became of each object, but for the PodDisruptionBudget, of which kubectl always
-// says that it is configured: its selector is replaced, not merged.
-func applied(out string) map[string]string {
+// applied is what became of each object of a directory of deploy, but for the PodDisruptionBudget,
+// of which kubectl always says that it is configured: its selector is replaced, not merged.
+func applied(t *testing.T, dir, out string) map[string]string {
+	t.Helper()
 	m := map[string]string{}
 	for line := range strings.Lines(out) {
 		object, what, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if object != "poddisruptionbudget.policy/epdns" {
-			m[object] = what
-		}
+		m[object] = what
 	}
+	rendered, err := control("kustomize", filepath.Join(shipped, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if objects := strings.Count("\n"+rendered, "\nkind: "); len(m) != objects {
+		t.Errorf("of the %d objects of %s, kubectl speaks of %d:\n%s", objects, dir, len(m), out)
+	}
+	delete(m, "poddisruptionbudget.policy/epdns")
 	return m
 }
 

@@ -11,8 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
+
+	"epdns/test/netns"
 )
 
 // rest stands for what a cluster's CoreDNS has besides: Services by ClusterIP, through cache
@@ -56,8 +57,8 @@ func TestPod(t *testing.T) {
 	if out, err := exec.Command("musl-gcc", "-static", "-Wall", "-o", musl, "testdata/lookup.c").CombinedOutput(); err != nil {
 		t.Fatalf("musl-gcc: %v\n%s", err, out)
 	}
-	mount(t, "/etc/nsswitch.conf", "hosts: files dns\n") // a desktop's gives .local to mDNS
-	resolvConf := mount(t, "/etc/resolv.conf", "")
+	netns.Mount(t, "/etc/nsswitch.conf", "hosts: files dns\n") // a desktop's gives .local to mDNS
+	resolvConf := netns.Mount(t, "/etc/resolv.conf", "")
 
 	var pod struct {
 		Spec struct {
@@ -137,23 +138,4 @@ func addresses(argv ...string) (found []string, err error) {
 	}
 	slices.Sort(found)
 	return slices.Compact(found), nil
-}
-
-// mount puts a file of the test's over one of the system, in this mount namespace. It returns
-// its path, at which it can be written.
-func mount(t *testing.T, over, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), filepath.Base(over))
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount(path, over, "", syscall.MS_BIND, ""); err != nil {
-		t.Fatalf("mount over %s: %v", over, err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(over, 0); err != nil {
-			t.Errorf("unmount %s: %v", over, err)
-		}
-	})
-	return path
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"epdns/test/run"
+
 	"github.com/miekg/dns"
 )
 
@@ -79,7 +81,7 @@ func TestRights(t *testing.T) {
 				{"list", "", "configmaps", false},
 				{"update", "discovery.k8s.io", "endpointslices", false},
 			} {
-				eventually(t, func() error {
+				run.Eventually(t, func() error {
 					if got := may(t, right.verb, right.group, right.resource); got != right.want {
 						return fmt.Errorf("may %s %s: %v", right.verb, right.resource, got)
 					}
@@ -93,7 +95,7 @@ func TestRights(t *testing.T) {
 			if reply, err := ask("udp", server+":5300", "alias.shop.registry.local.", "A"); err != nil || reply.Rcode != test.alias {
 				t.Errorf("alias: %v\n%v", err, reply)
 			}
-			warnings := p.warnings()
+			warnings := warnings(p.Log())
 			if len(warnings) != len(test.warnings) {
 				t.Fatalf("%d warnings, want %d:\n%s", len(warnings), len(test.warnings), strings.Join(warnings, ""))
 			}

@@ -3,117 +3,23 @@
 package deploy_test
 
 import (
-	"bytes"
-	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
+
+	"epdns/test/netns"
+	"epdns/test/run"
 )
 
-// This file starts programs and waits for things.
-
-// grace is how long anything may take that is over in a moment on an idle machine.
-const grace = 20 * time.Second
-
-// eventually tries until there is no error.
-func eventually(t *testing.T, try func() error) {
-	t.Helper()
-	deadline := time.After(grace)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("after %v still: %v", grace, err)
-		case <-tick.C:
-		}
-	}
-}
-
-// output is what a process writes, readable while it runs.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// process is a program that runs until the test ends.
-type process struct {
-	log   output
-	ended chan struct{}
-	err   error // read after ended
-}
-
-// start starts cmd. At the end of the test it is told to end, and must do so without error.
-func start(t *testing.T, cmd *exec.Cmd) *process {
-	t.Helper()
-	p := &process{ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &p.log, &p.log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
-	t.Cleanup(func() {
-		if err := p.running(); err != nil {
-			t.Error(err)
-		}
-		cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-p.ended:
-		case <-time.After(grace):
-			t.Errorf("%s does not end", cmd.Path)
-			cmd.Process.Kill()
-			<-p.ended
-		}
-		if p.err != nil {
-			t.Errorf("%s ended with: %v", cmd.Path, p.err)
-		}
-		if t.Failed() {
-			t.Logf("%s:\n%v", strings.Join(cmd.Args, " "), &p.log)
-		}
-	})
-	return p
-}
-
-// running returns an error once p has ended.
-func (p *process) running() error {
-	select {
-	case <-p.ended:
-		return fmt.Errorf("a process has ended: %v\n%v", p.err, &p.log)
-	default:
-		return nil
-	}
-}
+// This file starts programs.
 
 // warnings are the lines in which epdns says more than what it does.
-func (p *process) warnings() (lines []string) {
-	for line := range strings.Lines(p.log.String()) {
+func warnings(log string) (lines []string) {
+	for line := range strings.Lines(log) {
 		if !strings.Contains(line, " level=INFO ") {
 			lines = append(lines, line)
 		}
@@ -127,7 +33,7 @@ const nobody = 65532
 // serve runs epdns as the Pod does: with the arguments of the Deployment in the cluster and
 // those given, in a root directory with nothing but the program and what the kubelet puts
 // there for the service account, as an unprivileged user. It returns when epdns is ready.
-func serve(t *testing.T, args ...string) *process {
+func serve(t *testing.T, args ...string) *run.Process {
 	t.Helper()
 	root := t.TempDir()
 	program, err := os.ReadFile(epdns)
@@ -157,44 +63,23 @@ func serve(t *testing.T, args ...string) *process {
 		t.Fatal(err)
 	}
 	cmd := &exec.Cmd{
-		Path: "/epdns",
-		Dir:  "/",
-		Args: append(append([]string{"/epdns"}, deployment(t).Spec.Template.Spec.Containers[0].Args...), args...),
-		Env:  []string{"KUBERNETES_SERVICE_HOST=" + api.Hostname(), "KUBERNETES_SERVICE_PORT=" + api.Port()},
-		SysProcAttr: &syscall.SysProcAttr{
-			Chroot:     root,
-			Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
-		},
+		Path:        "/epdns",
+		Dir:         "/",
+		Args:        append(append([]string{"/epdns"}, deployment(t).Spec.Template.Spec.Containers[0].Args...), args...),
+		Env:         []string{"KUBERNETES_SERVICE_HOST=" + api.Hostname(), "KUBERNETES_SERVICE_PORT=" + api.Port()},
+		SysProcAttr: &syscall.SysProcAttr{Chroot: root},
 	}
-	if os.Getenv(envMapped) != "" {
-		cmd.SysProcAttr.Credential = nil // there is no other user
+	if !netns.Mapped() {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
-	p := start(t, cmd)
+	p := run.ForTest(t, cmd)
 	for _, probe := range []string{"/livez", "/readyz"} {
-		eventually(t, func() error {
-			if err := p.running(); err != nil {
-				t.Fatal(err)
-			}
-			return get("http://127.0.0.1:9153" + probe)
+		p.Eventually(t, func() error {
+			_, err := run.Get("http://127.0.0.1:9153" + probe)
+			return err
 		})
 	}
 	return p
-}
-
-func get(url string) error {
-	resp, err := http.Get(url)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", url, resp.Status, body)
-	}
-	return nil
 }
 
 // forward runs CoreDNS with a Corefile and returns when it answers at the address.
@@ -206,11 +91,7 @@ func forward(t *testing.T, corefile, address string) {
 	}
 	cmd := exec.Command(coreDNS, "-conf", path)
 	cmd.Env = []string{}
-	p := start(t, cmd)
-	eventually(t, func() error {
-		if err := p.running(); err != nil {
-			t.Fatal(err)
-		}
+	run.ForTest(t, cmd).Eventually(t, func() error {
 		// Not a name that a test asks for: what it gets must not come from the cache.
 		_, err := ask("tcp", address, "dns-version.registry.local.", "TXT")
 		return err

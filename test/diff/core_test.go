@@ -31,12 +31,8 @@ const coreIP = "192.0.2.53"
 // TestCoreDNS compares epdns with CoreDNS's plugin kubernetes on one control plane, in both
 // meanings that a Service with nothing ready may have.
 func TestCoreDNS(t *testing.T) {
-	built, err := cluster.Built(cluster.Options{})
-	if err != nil {
+	if err := cluster.Built(cluster.Options{}); err != nil {
 		t.Fatal(err)
-	}
-	if !built {
-		t.Fatal("the control plane is not built yet: go run ./cmd/cluster build")
 	}
 	kube, err := cluster.Start(t.Context(), cluster.Options{})
 	if err != nil {
@@ -150,14 +146,11 @@ func startCoreDNS(t *testing.T, dir, kubeconfig string) {
 }
 `, port, kubeconfig))
 	p := launch(t, exec.Command(copyProgram(t, dir, path), "-conf", corefile))
-	eventually(t, func() error {
-		if err := p.running(); err != nil {
-			t.Fatal(err)
-		}
+	p.Eventually(t, func() error {
 		// A name that is not there is SERVFAIL until all has been read.
 		r, err := dns.Exchange(new(dns.Msg).SetQuestion("missing.shop.svc."+coreZone, dns.TypeA), coreDNS.address())
 		if err == nil && r.Rcode != dns.RcodeNameError {
-			err = fmt.Errorf("CoreDNS has not read the cluster: %v\n%v", r, &p.log)
+			err = fmt.Errorf("CoreDNS has not read the cluster: %v\n%v", r, p.Log())
 		}
 		return err
 	})

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"epdns/test/run"
+
 	"github.com/miekg/dns"
 )
 
@@ -27,9 +29,6 @@ var types = []uint16{
 const seed = 1
 
 func TestDifferences(t *testing.T) {
-	if err := needed(); err != nil {
-		t.Fatal(err)
-	}
 	total := newCounts()
 	for _, c := range []struct {
 		what      string
@@ -55,7 +54,7 @@ func TestDifferences(t *testing.T) {
 			serve(t, args...)
 			var zones []*zone
 			// Until what is answered and what is transferred have the same serial.
-			eventually(t, func() (err error) {
+			run.Eventually(t, func() (err error) {
 				zones = nil
 				for _, apex := range apexes {
 					z, err := transfer(dir, apex)

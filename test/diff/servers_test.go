@@ -4,19 +4,18 @@ package diff_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"epdns/test/netns"
+	"epdns/test/run"
 
 	"github.com/miekg/dns"
 )
@@ -41,43 +40,20 @@ func (s server) String() string { return [...]string{"epdns", "NSD", "Knot", "BI
 // address is where a server answers.
 func (s server) address() string { return fmt.Sprintf("127.0.0.1:%d", 5300+int(s)) }
 
-// programs are those servers', with Debian's packages and the flag that tells the
-// version.
-var programs = [servers]struct{ name, pkg, version string }{
-	nsd:  {"nsd", "nsd", "-v"},
-	knot: {"knotd", "knot", "--version"},
-	bind: {"named", "bind9", "-v"},
+// programs are those servers'.
+var programs = [servers]netns.Program{
+	nsd:  {Name: "nsd", Package: "nsd"},
+	knot: {Name: "knotd", Package: "knot"},
+	bind: {Name: "named", Package: "bind9"},
 }
 
-// find is the path of a program, also of one that lies where only root's PATH goes.
-func find(program string) (string, error) {
-	if path, err := exec.LookPath(program); err == nil {
-		return path, nil
-	}
-	return exec.LookPath(filepath.Join("/usr/sbin", program))
-}
-
-// needed says which Debian packages are missing.
-func needed() error {
-	var packages []string
-	for _, p := range programs[nsd:] {
-		if _, err := find(p.name); err != nil {
-			packages = append(packages, p.pkg)
-		}
-	}
-	if len(packages) == 0 {
-		return nil
-	}
-	return fmt.Errorf("this test needs other servers: sudo apt-get install %s", strings.Join(packages, " "))
-}
-
-// version is what a program says of itself.
+// version is what a server says of itself.
 func version(s server) string {
-	path, err := find(programs[s].name)
-	if err != nil {
-		return err.Error()
+	flag := "-v"
+	if s == knot {
+		flag = "--version"
 	}
-	out, _ := exec.Command(path, programs[s].version).CombinedOutput() // NSD's status is 1
+	out, _ := exec.Command(programs[s].Name, flag).CombinedOutput() // NSD's status is 1
 	line, _, _ := strings.Cut(string(out), "\n")
 	return line
 }
@@ -95,7 +71,7 @@ func (z *zone) serial() uint32 { return z.records[0].(*dns.SOA).Serial }
 // transfer gets a zone and writes it into a file.
 func transfer(dir, apex string) (*zone, error) {
 	z := &zone{apex: apex, file: filepath.Join(dir, apex+"zone")}
-	tr := dns.Transfer{DialTimeout: grace, ReadTimeout: grace}
+	tr := dns.Transfer{DialTimeout: run.Grace, ReadTimeout: run.Grace}
 	envelopes, err := tr.In(new(dns.Msg).SetAxfr(apex), ours.address())
 	if err != nil {
 		return nil, fmt.Errorf("transfer %s: %w", apex, err)
@@ -182,7 +158,7 @@ func start(t *testing.T, s server, zones []*zone) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := find(programs[s].name)
+	path, err := exec.LookPath(programs[s].Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,16 +166,14 @@ func start(t *testing.T, s server, zones []*zone) {
 	// one to read files from here.
 	p := launch(t, exec.Command(copyProgram(t, dir, path), args...))
 	client := dns.Client{Timeout: time.Second}
-	eventually(t, func() error {
+	p.Eventually(t, func() error {
 		for _, z := range zones {
 			r, _, err := client.Exchange(new(dns.Msg).SetQuestion(z.apex, dns.TypeSOA), s.address())
 			switch {
-			case p.running() != nil:
-				t.Fatal(p.running())
 			case err != nil:
 				return err
 			case len(r.Answer) != 1:
-				return fmt.Errorf("%v does not have the zone %s: %s\n%v", s, z.apex, dns.RcodeToString[r.Rcode], &p.log)
+				return fmt.Errorf("%v does not have the zone %s: %s\n%v", s, z.apex, dns.RcodeToString[r.Rcode], p.Log())
 			case r.Answer[0].(*dns.SOA).Serial != z.serial():
 				return fmt.Errorf("%v has another serial: %v", s, r.Answer[0])
 			}
@@ -228,7 +202,7 @@ const nobody = 65534
 
 // openUp gives a directory to nobody, with those above it open.
 func openUp(dir string) error {
-	if os.Getenv(envMapped) != "" {
+	if netns.Mapped() {
 		return nil // it is ours, and we are nobody
 	}
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
@@ -244,114 +218,18 @@ func serve(t *testing.T, args ...string) {
 	t.Helper()
 	const page = "127.0.0.1:9153"
 	p := launch(t, exec.Command(epdns, append([]string{"serve", "--listen", ours.address(), "--http", page}, args...)...))
-	eventually(t, func() error {
-		if err := p.running(); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+page+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New(resp.Status)
-		}
-		return nil
+	p.Eventually(t, func() error {
+		_, err := run.Get("http://" + page + "/readyz")
+		return err
 	})
 }
 
-// grace is how long anything may take that is over in a moment on an idle machine.
-const grace = 20 * time.Second
-
-// eventually tries until there is no error.
-func eventually(t *testing.T, try func() error) {
+// launch starts cmd as nobody, for as long as the test.
+func launch(t *testing.T, cmd *exec.Cmd) *run.Process {
 	t.Helper()
-	deadline := time.After(grace)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("after %v still: %v", grace, err)
-		case <-tick.C:
-		}
-	}
-}
-
-// output is what a process writes, readable while it runs.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// process is a program that runs until the test ends.
-type process struct {
-	cmd   *exec.Cmd
-	log   output
-	ended chan struct{}
-	err   error // read after ended
-}
-
-// launch starts cmd as nobody. At the end of the test it is told to end.
-func launch(t *testing.T, cmd *exec.Cmd) *process {
-	t.Helper()
-	p := &process{cmd: cmd, ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &p.log, &p.log
-	if os.Getenv(envMapped) == "" {
+	if !netns.Mapped() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBE") })
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
-	t.Cleanup(func() {
-		if err := p.running(); err != nil {
-			t.Error(err)
-		}
-		cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-p.ended:
-		case <-time.After(grace):
-			t.Errorf("%s does not end", cmd.Path)
-			cmd.Process.Kill()
-			<-p.ended
-		}
-	})
-	return p
-}
-
-// running returns an error once p has ended.
-func (p *process) running() error {
-	select {
-	case <-p.ended:
-		return fmt.Errorf("%s has ended: %v\n%v", p.cmd.Path, p.err, &p.log)
-	default:
-		return nil
-	}
+	return run.ForTest(t, cmd)
 }

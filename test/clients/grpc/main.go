@@ -1,6 +1,7 @@
-// Command grpc is a client of gRPC that finds its servers by DNS, and those servers: all
-// addresses of the machine, at one port. For each line on standard input, the number of calls
-// to make, it prints which servers were called how often.
+// Command grpc is a client of gRPC that finds its servers by DNS, and those servers: one at
+// each address, at one port. It reads lines of standard input. "call 100" makes that many calls
+// and prints which servers had how many, as JSON. "stop ADDRESS" ends that server, and the
+// connections that it has, and prints the same of no calls.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,23 +22,24 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/resolver/dns"
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		log.Fatal("usage: grpc TARGET")
+	if len(os.Args) < 3 {
+		log.Fatal("usage: grpc TARGET ADDRESS...")
 	}
-	listener, err := net.Listen("tcp", ":8080")
-	if err != nil {
-		log.Fatal(err)
+	servers := map[string]*grpc.Server{}
+	for _, address := range os.Args[2:] {
+		listener, err := net.Listen("tcp", net.JoinHostPort(address, "8080"))
+		if err != nil {
+			log.Fatal(err)
+		}
+		server := grpc.NewServer(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 30 * time.Second}))
+		healthpb.RegisterHealthServer(server, health.NewServer())
+		go server.Serve(listener)
+		servers[address] = server
 	}
-	server := grpc.NewServer(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Second}))
-	healthpb.RegisterHealthServer(server, health.NewServer())
-	go server.Serve(listener)
 
-	// The default is 30 s, which is long to wait.
-	dns.SetMinResolutionInterval(time.Second)
 	conn, err := grpc.NewClient(os.Args[1],
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -46,28 +49,39 @@ func main() {
 	client := healthpb.NewHealthClient(conn)
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		n, err := strconv.Atoi(lines.Text())
-		if err != nil {
-			log.Fatal(err)
-		}
 		calls := map[string]int{}
-		for range n {
-			var p peer.Peer
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			_, err := client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p))
-			cancel()
-			if err != nil {
-				calls[fmt.Sprintf("error: %v", err)]++
-				continue
-			}
-			host, _, err := net.SplitHostPort(p.Addr.String())
+		what, of, _ := strings.Cut(lines.Text(), " ")
+		switch what {
+		case "call":
+			n, err := strconv.Atoi(of)
 			if err != nil {
 				log.Fatal(err)
 			}
-			calls[host]++
+			for range n {
+				calls[call(client)]++
+			}
+		case "stop":
+			servers[of].Stop()
+		default:
+			log.Fatalf("what to do: %q", lines.Text())
 		}
 		if err := json.NewEncoder(os.Stdout).Encode(calls); err != nil {
 			log.Fatal(err)
 		}
 	}
+}
+
+// call makes one and says which server had it, or the error.
+func call(client healthpb.HealthClient) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var p peer.Peer
+	if _, err := client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p)); err != nil {
+		return fmt.Sprintf("error: %v", err)
+	}
+	host, _, err := net.SplitHostPort(p.Addr.String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	return host
 }

@@ -1,8 +1,8 @@
 // Command cluster runs a Kubernetes control plane for epdns to work against; see package
 // cluster for what it consists of. Run "cluster help" for its usage.
 //
-// What a script needs goes to stdout, everything for people to stderr. An error of usage is one
-// line and exit status 2; any other of the command's own is exit status 1.
+// What a script needs goes to stdout, everything for people to stderr. Wrong arguments are exit
+// status 2; any other error of the command's own is exit status 1.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"epdns/test/cluster"
+	"epdns/test/cmd/internal/cli"
 )
 
 const usage = `cluster runs a Kubernetes control plane on loopback: etcd, kube-apiserver,
@@ -41,41 +42,13 @@ kube-controller-manager, kube-scheduler and kwok.
 The first build takes 10 to 16 minutes. Its results are kept below XDG_CACHE_HOME.
 `
 
-func main() {
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
-}
+var command = cli.Command{Name: "cluster", Usage: usage, Run: dispatch}
 
-// usageError is the caller's mistake.
-type usageError string
-
-func (e usageError) Error() string { return string(e) }
-
-// exitStatus is how the command that exec ran ended, if not with 0.
-type exitStatus int
-
-func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
-
-func run(args []string, stdout, stderr io.Writer) int {
-	err := dispatch(args, stdout, stderr)
-	var status exitStatus
-	var mistake usageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &status):
-		return int(status)
-	case errors.As(err, &mistake):
-		fmt.Fprintf(stderr, "cluster: %v (see cluster help)\n", err)
-		return 2
-	default:
-		fmt.Fprintf(stderr, "cluster: %v\n", err)
-		return 1
-	}
-}
+func main() { os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func dispatch(args []string, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
-		return usageError("say what to do: up, exec or build")
+		return cli.Mistake("say what to do: up, exec or build")
 	}
 	switch args[0] {
 	case "up":
@@ -84,11 +57,8 @@ func dispatch(args []string, stdout, stderr io.Writer) error {
 		return execute(args[1:], stderr)
 	case "build":
 		return build(args[1:], stdout, stderr)
-	case "help", "-h", "-help", "--help":
-		_, err := io.WriteString(stdout, usage)
-		return err
 	default:
-		return usageError(fmt.Sprintf("unknown command %q", args[0]))
+		return cli.Mistakef("unknown command %q", args[0])
 	}
 }
 
@@ -96,21 +66,20 @@ func dispatch(args []string, stdout, stderr io.Writer) error {
 func parse(args []string, nodes int, stderr io.Writer) (cluster.Options, []string, error) {
 	o := cluster.Options{Progress: stderr}
 	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
 	fs.BoolVar(&o.Keep, "keep", false, "")
 	fs.IntVar(&o.Nodes, "nodes", nodes, "")
-	if err := fs.Parse(args); err != nil {
-		return o, nil, usageError(err.Error())
+	if err := cli.Parse(fs, args); err != nil {
+		return o, nil, err
 	}
 	if o.Nodes < 0 || o.Nodes > cluster.MaxNodes {
-		return o, nil, usageError(fmt.Sprintf("--nodes %d is not between 0 and %d", o.Nodes, cluster.MaxNodes))
+		return o, nil, cli.Mistakef("--nodes %d is not between 0 and %d", o.Nodes, cluster.MaxNodes)
 	}
 	return o, fs.Args(), nil
 }
 
 func build(args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
-		return usageError(fmt.Sprintf("build takes no argument: %q", args[0]))
+		return cli.Mistakef("build takes no argument: %q", args[0])
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -131,7 +100,7 @@ func up(args []string, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	if len(rest) > 0 {
-		return usageError(fmt.Sprintf("up takes no argument: %q", rest[0]))
+		return cli.Mistakef("up takes no argument: %q", rest[0])
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -159,11 +128,11 @@ func execute(args []string, stderr io.Writer) (err error) {
 		return err
 	}
 	if len(argv) == 0 {
-		return usageError("exec needs a command")
+		return cli.Mistake("exec needs a command")
 	}
 	// Better now than after the cluster has started.
 	if _, err := exec.LookPath(argv[0]); err != nil {
-		return usageError(err.Error())
+		return cli.Mistake(err.Error())
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -236,9 +205,9 @@ func attend(cmd *exec.Cmd, ended <-chan error, signals <-chan os.Signal, died <-
 			}
 			if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 				// As a shell reports it.
-				return exitStatus(128 + int(ws.Signal()))
+				return cli.Status(128 + int(ws.Signal()))
 			}
-			return exitStatus(exit.ExitCode())
+			return cli.Status(exit.ExitCode())
 		case err := <-died:
 			fmt.Fprintf(stderr, "cluster: %v\n", err)
 		case s := <-signals:

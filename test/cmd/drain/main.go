@@ -1,11 +1,9 @@
 // Command drain measures for how long clients still get a pod that has stopped being ready, by
-// the way on which they find it:
-//
-//	drain [-repetitions N] [-every D] [-rate N] [-svg FILE] [-csv FILE]
+// the way on which they find it. Run "drain help" for its usage.
 //
 // It starts a real control plane, epdns and CoreDNS on loopback. A repetition is a Service with
 // two pods of its own; one of them stops being ready, and a client of every way goes on sending
-// requests. The table goes to stdout, the chart to docs/draining.svg. See docs/draining.md.
+// requests. See docs/draining.md.
 package main
 
 import (
@@ -13,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -20,8 +19,25 @@ import (
 	"time"
 
 	"epdns/test/cluster"
+	"epdns/test/cmd/internal/cli"
 	"epdns/test/run"
 )
+
+const usage = `drain measures for how long clients still get a pod that has stopped being ready. The
+table goes to stdout, the chart into a file.
+
+  drain [--repetitions N] [--every D] [--rate N] [--svg FILE] [--csv FILE]
+
+  --repetitions N  Services, each of which loses a pod once (default 20)
+  --every D        time from the start of one repetition to that of the next (default 5s)
+  --rate N         requests a second of each client (default 100)
+  --svg FILE       for the chart (default docs/draining.svg of the repository)
+  --csv FILE       for requests and failures in steps of 100 ms (default none)
+`
+
+var command = cli.Command{Name: "drain", Usage: usage, Run: drain}
+
+func main() { os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr)) }
 
 type options struct {
 	repetitions int
@@ -30,40 +46,36 @@ type options struct {
 	svg, csv    string
 }
 
-func main() {
-	var o options
-	flag.IntVar(&o.repetitions, "repetitions", 20, "Services, each of which loses a pod once")
-	flag.DurationVar(&o.every, "every", 5*time.Second, "time from the start of one repetition to that of the next")
-	flag.IntVar(&o.rate, "rate", 100, "requests a second of each client")
-	flag.StringVar(&o.svg, "svg", "", "file for the chart (default docs/draining.svg of the repository)")
-	flag.StringVar(&o.csv, "csv", "", "file for requests and failures in steps of 100 ms (default none)")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := drain(ctx, o); err != nil {
-		fmt.Fprintf(os.Stderr, "drain: %v\n", err)
-		os.Exit(1)
+func parse(args []string) (o options, err error) {
+	fs := flag.NewFlagSet("drain", flag.ContinueOnError)
+	fs.IntVar(&o.repetitions, "repetitions", 20, "")
+	fs.DurationVar(&o.every, "every", 5*time.Second, "")
+	fs.IntVar(&o.rate, "rate", 100, "")
+	fs.StringVar(&o.svg, "svg", "", "")
+	fs.StringVar(&o.csv, "csv", "", "")
+	if err := cli.Parse(fs, args); err != nil {
+		return o, err
 	}
-}
-
-func (o options) check() error {
 	switch {
-	case flag.NArg() > 0:
-		return fmt.Errorf("no argument is expected: %q", flag.Args())
+	case fs.NArg() > 0:
+		err = cli.Mistakef("no argument is expected: %q", fs.Arg(0))
 	case o.repetitions < 1 || o.repetitions > maxRepetitions:
-		return fmt.Errorf("-repetitions %d is not between 1 and %d", o.repetitions, maxRepetitions)
+		err = cli.Mistakef("--repetitions %d is not between 1 and %d", o.repetitions, maxRepetitions)
 	case o.every < 0:
-		return fmt.Errorf("-every %v is negative", o.every)
+		err = cli.Mistakef("--every %v is negative", o.every)
 	case o.rate < 1 || o.rate > 1000:
-		return fmt.Errorf("-rate %d is not between 1 and 1000", o.rate)
+		err = cli.Mistakef("--rate %d is not between 1 and 1000", o.rate)
 	}
-	return nil
+	return o, err
 }
 
-func drain(ctx context.Context, o options) (err error) {
-	if err := o.check(); err != nil {
+func drain(args []string, stdout, stderr io.Writer) (err error) {
+	o, err := parse(args)
+	if err != nil {
 		return err
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	root, err := run.Repository(ctx)
 	if err != nil {
 		return err
@@ -71,13 +83,13 @@ func drain(ctx context.Context, o options) (err error) {
 	if o.svg == "" {
 		o.svg = filepath.Join(root, "docs", "draining.svg")
 	}
-	l := &lab{root: root}
+	l := &lab{root: root, progress: stderr}
 	defer func() { err = errors.Join(err, l.stop()) }()
 	if err := l.start(ctx, o.repetitions); err != nil {
 		return err
 	}
 	ways := l.ways()
-	fmt.Fprintf(os.Stderr, "measuring, which takes %v\n", duration(o, ways).Round(time.Second))
+	fmt.Fprintf(stderr, "measuring, which takes %v\n", duration(o, ways).Round(time.Second))
 	results, err := measure(ctx, l, ways, o)
 	if err != nil {
 		return err
@@ -87,8 +99,9 @@ func drain(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	writeTable(os.Stdout, results)
-	fmt.Printf("\n%d repetitions, %d requests a second of each client; %s.\n", o.repetitions, o.rate, versions)
+	writeTable(stdout, results)
+	fmt.Fprintf(stdout, "\n%d repetitions, %d requests a second of each client; %s.\n", o.repetitions, o.rate, versions)
+	writeDropped(stdout, results)
 	if err := os.WriteFile(o.svg, chart(results), 0o644); err != nil {
 		return err
 	}
@@ -101,6 +114,7 @@ func drain(ctx context.Context, o options) (err error) {
 // lab is what the clients of all ways meet.
 type lab struct {
 	root     string // of the repository
+	progress io.Writer
 	dir      string // temporary
 	cluster  *cluster.Cluster
 	services []*service
@@ -123,7 +137,7 @@ func (l *lab) start(ctx context.Context, services int) (err error) {
 	if err != nil {
 		return err
 	}
-	o := cluster.Options{Nodes: len(l.nodes), Progress: os.Stderr}
+	o := cluster.Options{Nodes: len(l.nodes), Progress: l.progress}
 	if l.coreDNS, err = cluster.CoreDNS(ctx, o); err != nil {
 		return err
 	}

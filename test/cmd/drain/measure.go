@@ -17,6 +17,12 @@ type request struct {
 	old bool      // it is the pod that is going to stop being ready
 }
 
+// series are the requests of one client, in their order.
+type series struct {
+	requests []request
+	dropped  int // due, but not sent, because the client or the machine was too slow
+}
+
 // age is how old caches are at the change of repetition i of n, as a part of their life. The
 // repetitions are spread evenly over it: a cache has no reason to be filled at one moment rather
 // than at another. The first has the oldest, so that its change comes late.
@@ -54,7 +60,7 @@ func measure(ctx context.Context, l *lab, ways []*way, o options) ([]*result, er
 	for i, s := range l.services {
 		at := begin.Add(time.Duration(i)*o.every + change(i, o.repetitions, life))
 		wg.Go(func() {
-			requests, acknowledged, err := repeat(ctx, l, s, ways, at, age(i, o.repetitions), o.rate)
+			clients, acknowledged, err := repeat(ctx, l, s, ways, at, age(i, o.repetitions), o.rate)
 			if err != nil {
 				cancel(fmt.Errorf("repetition %d: %w", i+1, err))
 				return
@@ -62,7 +68,7 @@ func measure(ctx context.Context, l *lab, ways []*way, o options) ([]*result, er
 			mu.Lock()
 			defer mu.Unlock()
 			for w := range ways {
-				results[w].add(requests[w], acknowledged)
+				results[w].add(clients[w], acknowledged)
 			}
 		})
 	}
@@ -71,15 +77,15 @@ func measure(ctx context.Context, l *lab, ways []*way, o options) ([]*result, er
 }
 
 // repeat makes one pod not ready at the given time while a client of every way sends requests.
-func repeat(ctx context.Context, l *lab, s *service, ways []*way, at time.Time, age float64, rate int) (requests [][]request, acknowledged time.Time, err error) {
-	requests = make([][]request, len(ways))
+func repeat(ctx context.Context, l *lab, s *service, ways []*way, at time.Time, age float64, rate int) (clients []series, acknowledged time.Time, err error) {
+	clients = make([]series, len(ways))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for i, w := range ways {
 		wg.Go(func() {
 			var err error
-			if requests[i], err = w.send(ctx, s, at, age, rate); err != nil {
+			if clients[i], err = w.send(ctx, s, at, age, rate); err != nil {
 				cancel(fmt.Errorf("%s, %v after the change: %w", w.name, time.Since(at).Round(time.Millisecond), err))
 			}
 		})
@@ -94,46 +100,52 @@ func repeat(ctx context.Context, l *lab, s *service, ways []*way, at time.Time, 
 		}
 	})
 	wg.Wait()
-	return requests, acknowledged, context.Cause(ctx)
+	return clients, acknowledged, context.Cause(ctx)
 }
 
 // send fills the caches of a way so that they have the given age at the change, then sends
 // requests at a steady rate until the way's window is over.
-func (w *way) send(ctx context.Context, s *service, change time.Time, age float64, rate int) ([]request, error) {
+func (w *way) send(ctx context.Context, s *service, change time.Time, age float64, rate int) (sent series, err error) {
 	c, err := w.open(s, change, age)
 	if err != nil {
-		return nil, err
+		return sent, err
 	}
 	defer c.close()
 	old := time.Duration(age * float64(w.life))
 	if err := wait(ctx, change.Add(-old)); err != nil {
-		return nil, err
+		return sent, err
 	}
 	if err := knowsBoth(c); err != nil {
-		return nil, fmt.Errorf("at the beginning: %w", err)
+		return sent, fmt.Errorf("at the beginning: %w", err)
 	}
 	period := time.Second / time.Duration(rate)
 	// Not all clients at the same moment, nor any at one that the change knows of.
 	if err := wait(ctx, change.Add(-warmUp+rand.N(period))); err != nil {
-		return nil, err
+		return sent, err
 	}
-	requests := make([]request, 0, int((warmUp+w.window())/period))
+	sent.requests = make([]request, 0, int((warmUp+w.window())/period))
+	begin := time.Now()
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for time.Since(change) < w.window() {
 		addresses, err := c.addresses()
 		if err != nil {
-			return nil, err
+			return sent, err
 		}
-		requests = append(requests, request{time.Now(), choose(addresses) == s.address})
+		sent.requests = append(sent.requests, request{time.Now(), choose(addresses) == s.address})
 		select {
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return sent, context.Cause(ctx)
 		case <-tick.C:
 		}
 	}
-	return requests, nil
+	sent.dropped = dropped(len(sent.requests), time.Since(begin), period)
+	return sent, nil
 }
+
+// dropped is how many requests were left out of those that are due in that time, as a ticker waits
+// for nobody.
+func dropped(sent int, took, period time.Duration) int { return max(0, int(took/period)-sent) }
 
 // wait returns at once if that time has passed.
 func wait(ctx context.Context, until time.Time) error {

@@ -27,6 +27,8 @@ type result struct {
 	soon  count
 	all   count
 	steps []count
+
+	dropped int // requests
 }
 
 type count struct{ requests, failed int }
@@ -40,11 +42,12 @@ func (c *count) add(failed bool) {
 
 func (c count) share() float64 { return float64(c.failed) / float64(max(1, c.requests)) }
 
-// add adds the requests of one repetition, in their order.
-func (r *result) add(requests []request, acknowledged time.Time) {
+// add adds one repetition.
+func (r *result) add(sent series, acknowledged time.Time) {
+	r.dropped += sent.dropped
 	var last time.Duration
 	var passed, until count
-	for _, q := range requests {
+	for _, q := range sent.requests {
 		since := q.at.Sub(acknowledged)
 		if since < 0 {
 			continue
@@ -84,6 +87,15 @@ func writeTable(w io.Writer, results []*result) {
 		}
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %d of %d |\n", r.way.name, seconds(r.median()), seconds(r.max()),
 			until, percent(r.soon.share()), r.all.failed, r.all.requests)
+	}
+}
+
+// writeDropped warns of clients that were slower than the table says.
+func writeDropped(w io.Writer, results []*result) {
+	for _, r := range results {
+		if r.dropped > 0 {
+			fmt.Fprintf(w, "Warning: %s: %d requests were due and not sent, since the client or the machine was too slow.\n", r.way.name, r.dropped)
+		}
 	}
 }
 

@@ -129,25 +129,13 @@ func (l *lab) serveCoreDNS() (err error) {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(l.dir, "coredns.log"))
+	cmd := exec.Command(l.coreDNS, "-conf", conf)
+	cmd.Env = []string{}
+	p, err := run.Start(cmd)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	cmd := exec.Command(l.coreDNS, "-conf", conf)
-	cmd.Env = []string{}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	l.ending = append(l.ending, func() error {
-		err := run.End("CoreDNS", cmd)
-		if err != nil {
-			b, _ := os.ReadFile(log.Name())
-			err = fmt.Errorf("%w; its log:\n%s", err, b)
-		}
-		return err
-	})
+	l.ending = append(l.ending, p.Stop)
 	return nil
 }
 
@@ -166,7 +154,7 @@ func (l *lab) ready(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			err = poll(ctx, func() error { return knowsBoth(c) })
+			err = run.Until(ctx, pollEvery, func() error { return knowsBoth(c) })
 			c.close()
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"epdns/test/cluster"
+	"epdns/test/run"
 )
 
 // namespace is that of all Services here.
@@ -83,7 +84,7 @@ func createServices(ctx context.Context, c *cluster.Cluster, n int) ([]*service,
 			return nil, err
 		}
 	}
-	return list, poll(ctx, func() error {
+	return list, run.Until(ctx, pollEvery, func() error {
 		var slices struct{ Items []endpointSlice }
 		if err := c.Request(ctx, http.MethodGet, slicesPath, nil, &slices); err != nil {
 			return err
@@ -120,19 +121,5 @@ func (s *service) fail(ctx context.Context, c *cluster.Cluster) (acknowledged ti
 	return time.Now(), err
 }
 
-// poll asks until there is no error or ctx ends, then what the last error was.
-func poll(ctx context.Context, ask func() error) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := ask()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-tick.C:
-		}
-	}
-}
+// pollEvery is how long we wait before we ask again whether all is there.
+const pollEvery = 50 * time.Millisecond

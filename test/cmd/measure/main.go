@@ -1,9 +1,5 @@
-// Command measure prints how epdns does on a real control plane that it starts:
-//
-//	measure propagation [--updates N] [--every D]
-//	    from the API's acknowledgement of a slice update to the new answer
-//	measure scale [--services N] [--endpoints N] [--settle D]
-//	    time to ready and resident memory with that many Services
+// Command measure prints how epdns does on a real control plane that it starts. Run "measure
+// help" for its usage.
 //
 // It builds epdns from the repository that it is run in. Numbers are this machine's.
 package main
@@ -14,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -27,62 +24,34 @@ import (
 	"time"
 
 	"epdns/test/cluster"
+	"epdns/test/cmd/internal/cli"
 	"epdns/test/run"
 )
 
-func main() {
+const usage = `measure prints how epdns does on a real control plane that it starts.
+
+  measure propagation [--updates N] [--every D]
+      from the API's acknowledgement of a slice update to the new answer, of N updates
+      (default 300), with D between them (default 10ms)
+  measure scale [--services N] [--endpoints N] [--settle D]
+      time to ready and resident memory with N Services (default 5000) of N endpoints
+      each (default 20), the memory again after D (default 1m)
+`
+
+var command = cli.Command{Name: "measure", Usage: usage, Run: measure}
+
+func main() { os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// experiment is what is measured, with an epdns that is built.
+type experiment func(ctx context.Context, c *cluster.Cluster, bin string) error
+
+func measure(args []string, _, stderr io.Writer) (err error) {
+	what, err := parse(args)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := measure(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintf(os.Stderr, "measure: %v\n", err)
-		os.Exit(1)
-	}
-}
-
-func measure(ctx context.Context, args []string) (err error) {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-		return errors.New("say what to measure: propagation or scale")
-	}
-	fs := flag.NewFlagSet(args[0], flag.ExitOnError)
-	var what func(context.Context, *cluster.Cluster, string) error
-	var check func() error
-	positive := func(n *int, name string) func() error {
-		return func() error {
-			if *n < 1 {
-				return fmt.Errorf("--%s %d is less than 1", name, *n)
-			}
-			return nil
-		}
-	}
-	switch args[0] {
-	case "propagation":
-		updates := fs.Int("updates", 300, "slice updates")
-		check = positive(updates, "updates")
-		every := fs.Duration("every", 10*time.Millisecond, "time between them")
-		what = func(ctx context.Context, c *cluster.Cluster, bin string) error {
-			return propagation(ctx, c, bin, *updates, *every)
-		}
-	case "scale":
-		services := fs.Int("services", 5000, "Services")
-		check = positive(services, "services")
-		endpoints := fs.Int("endpoints", 20, "endpoints of each")
-		settle := fs.Duration("settle", time.Minute, "time from ready to the reading of memory")
-		what = func(ctx context.Context, c *cluster.Cluster, bin string) error {
-			return scale(ctx, c, bin, *services, *endpoints, *settle)
-		}
-	default:
-		return fmt.Errorf("%q is not propagation or scale", args[0])
-	}
-	if err := fs.Parse(args[1:]); err != nil {
-		return err
-	}
-	if fs.NArg() > 0 {
-		return fmt.Errorf("no argument is expected: %q", fs.Args())
-	}
-	if err := check(); err != nil {
-		return err
-	}
-
 	dir, err := os.MkdirTemp("", "epdns-measure-")
 	if err != nil {
 		return err
@@ -96,12 +65,53 @@ func measure(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := cluster.Start(ctx, cluster.Options{Progress: os.Stderr})
+	c, err := cluster.Start(ctx, cluster.Options{Progress: stderr})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	return what(ctx, c, bin)
+}
+
+// parse says what the arguments want measured.
+func parse(args []string) (what experiment, err error) {
+	if len(args) == 0 {
+		return nil, cli.Mistake("say what to measure: propagation or scale")
+	}
+	fs := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	switch args[0] {
+	case "propagation":
+		updates, every := fs.Int("updates", 300, ""), fs.Duration("every", 10*time.Millisecond, "")
+		what = func(ctx context.Context, c *cluster.Cluster, bin string) error {
+			return propagation(ctx, c, bin, *updates, *every)
+		}
+	case "scale":
+		services, endpoints, settle := fs.Int("services", 5000, ""), fs.Int("endpoints", 20, ""), fs.Duration("settle", time.Minute, "")
+		what = func(ctx context.Context, c *cluster.Cluster, bin string) error {
+			return scale(ctx, c, bin, *services, *endpoints, *settle)
+		}
+	default:
+		return nil, cli.Mistakef("%q is not propagation or scale", args[0])
+	}
+	if err := cli.Parse(fs, args[1:]); err != nil {
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, cli.Mistakef("%s takes no argument: %q", args[0], fs.Arg(0))
+	}
+	fs.VisitAll(func(f *flag.Flag) {
+		switch v := f.Value.(flag.Getter).Get().(type) {
+		case int:
+			if v < 1 {
+				err = cli.Mistakef("--%s %d is less than 1", f.Name, v)
+			}
+		case time.Duration:
+			if v < 0 {
+				err = cli.Mistakef("--%s %v is negative", f.Name, v)
+			}
+		}
+	})
+	return what, err
 }
 
 // memory is a field of /proc/PID/status in MiB, such as VmRSS.
