@@ -23,7 +23,9 @@ type Builder struct {
 	numbered time.Time // when the last serial was given
 
 	ids      ids
+	known    int  // nodes that ids had when it was made anew
 	podCIDRs lies // how far the podCIDRs can be believed
+	churn    churn
 
 	nodes        []*registry.Node // for the next Build
 	nodesChanged bool
@@ -64,11 +66,14 @@ func NewBuilder(c Config) (*Builder, error) {
 	}
 	set := &Set{cfg: cfg, services: make([]table[*service], len(cfg.zones)), namespaces: make([]table[int], len(cfg.zones))}
 	set.transfer = set
-	b := &Builder{cfg: cfg, last: set}
+	b := &Builder{cfg: cfg, last: set, churn: churn{ttl: seconds(c.ChurnTTL)}}
 	set.atlas = newAtlas(nil, &cfg.clients, &b.ids)
 	set.ids, set.without = b.ids, cfg.clients.Off
 	return b, nil
 }
+
+// spareNames is how many names of Nodes that are gone do not matter.
+const spareNames = 1024
 
 // Last is the Set built last.
 func (b *Builder) Last() *Set { return b.last }
@@ -91,12 +96,21 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 	next.services, next.namespaces = slices.Clone(next.services), slices.Clone(next.namespaces)
 	newNodes := b.nodesChanged
 	if newNodes {
+		forget := len(b.ids.nodes.list) > 2*max(b.known, len(b.nodes))+spareNames
+		if forget { // numbers of Nodes that are long gone
+			b.ids = ids{}
+		}
 		next.atlas = newAtlas(b.nodes, &b.cfg.clients, &b.ids)
 		b.nodes, b.nodesChanged = nil, false
-		if !maps.Equal(next.atlas.regions, b.last.atlas.regions) {
-			changed = b.others(changed) // endpoints without a Node may be in other regions now
+		if forget || !maps.Equal(next.atlas.regions, b.last.atlas.regions) {
+			changed = b.all(changed) // endpoints without a Node may be in other regions now
+		}
+		if forget {
+			defer func() { b.known = len(b.ids.nodes.list) }()
 		}
 	}
+	hot := b.churn.note(changed, b.last.synced, now)
+	changed = b.churn.settle(changed, now, b.last)
 
 	index, blocks := next.index.edit(), next.blocks.edit()
 	for i, z := range b.cfg.zones {
@@ -106,7 +120,7 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 			old, had := compiled.getString(key)
 			var now *service
 			if svc.Exists {
-				now = compile(svc, z, &b.ids, next.atlas.regions)
+				now = compile(svc, z, &b.ids, next.atlas.regions, b.churn.ttl, hot[svc.Key])
 			}
 			if now != nil {
 				now.takeOver(old)
@@ -137,19 +151,22 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 	return &next
 }
 
-// others adds to these Services all others, as they are.
-func (b *Builder) others(changed []*registry.Service) []*registry.Service {
+// all adds to these Services all others, as they are.
+func (b *Builder) all(changed []*registry.Service) []*registry.Service {
 	in := make(map[registry.Key]bool, len(changed))
 	for _, svc := range changed {
 		in[svc.Key] = true
 	}
 	out := slices.Clone(changed)
-	b.last.services[0].all(func(_ string, s *service) bool {
-		if !in[s.source.Key] {
-			out = append(out, s.source)
-		}
-		return true
-	})
+	for i := range b.last.services {
+		b.last.services[i].all(func(_ string, s *service) bool {
+			if !in[s.source.Key] {
+				in[s.source.Key] = true
+				out = append(out, s.source)
+			}
+			return true
+		})
+	}
 	return out
 }
 
@@ -176,6 +193,30 @@ func (b *Builder) Freeze(now time.Time) *Set {
 	b.number(&next, now)
 	b.last = &next
 	return &next
+}
+
+// Next is when Tick has something to do though nothing has changed: a serial is due
+// for what transfers do not hold yet, or Services get back the TTLs that a change has
+// shortened. It is zero where there is nothing to come.
+func (b *Builder) Next() (at time.Time) {
+	if !b.Frozen() {
+		at = b.Due()
+	}
+	if settles := b.churn.next(); !settles.IsZero() && (at.IsZero() || settles.Before(at)) {
+		at = settles
+	}
+	return at
+}
+
+// Tick returns the Set that is due, or nil if none is.
+func (b *Builder) Tick(now time.Time) *Set {
+	switch settles := b.churn.next(); {
+	case !settles.IsZero() && !now.Before(settles):
+		return b.Build(nil, now)
+	case !b.Frozen() && !now.Before(b.Due()):
+		return b.Freeze(now)
+	}
+	return nil
 }
 
 // number gives a Set the serial of now, or the one after the last if that is

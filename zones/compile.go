@@ -13,7 +13,9 @@ import (
 // compile makes the records of one Service in one zone. The outcome depends on
 // svc, z and the names that id has numbers for alone, not on the order in which
 // slices came.
-func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32) *service {
+//
+// Where churn is not 0, what has just changed, or is changing, has no longer TTL.
+func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32, churn uint32, changed bool) *service {
 	s := &service{source: svc}
 	s.suffix = appendLabel(nil, svc.Name)
 	s.suffix = appendLabel(s.suffix, svc.Namespace)
@@ -26,6 +28,10 @@ func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32)
 	}
 	settings, _ := z.knobs.settings(svc)
 	s.rules = newRules(&settings, svc)
+	if churn > 0 && (changed || terminates(svc)) {
+		s.churns = true
+		s.ttl, s.ttlEmpty = min(s.ttl, churn), min(s.ttlEmpty, churn)
+	}
 	if o := svc.Object; o != nil && o.IsExternalName {
 		s.external = true
 		if target, err := ParseName(o.ExternalName); err == nil && len(target) > 1 {
@@ -44,6 +50,18 @@ func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32)
 	c.names()
 	c.viewAll()
 	return s
+}
+
+// terminates says whether an endpoint of a Service is on its way out.
+func terminates(svc *registry.Service) bool {
+	for _, sl := range svc.Slices {
+		for i := range sl.Endpoints {
+			if sl.Endpoints[i].Terminating {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func newRules(s *Settings, svc *registry.Service) rules {

@@ -31,8 +31,9 @@ type Config struct {
 	// NoExplain leaves out the names _explain.<svc>.<ns>.<zone>.
 	NoExplain bool
 
-	// ChurnTTL is the TTL of what has just changed, in whole seconds up to an hour; 0
-	// leaves it as it is.
+	// ChurnTTL is the longest TTL of a Service that has changed within the last 30
+	// seconds or of which an endpoint is terminating, in whole seconds up to an hour.
+	// 0 leaves TTLs alone.
 	ChurnTTL time.Duration
 }
 

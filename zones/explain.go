@@ -257,6 +257,9 @@ func (a *Answer) explainDecision(settings *Settings, step func(string, ...any)) 
 			step("%d endpoints fit: fit cut makes that the answer", d.written)
 		}
 	}
+	if s.churns {
+		step("the Service has just changed, or an endpoint is terminating: churnTTL is the longest TTL")
+	}
 	step("TTL %d s", s.ttl)
 }
 

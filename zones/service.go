@@ -46,6 +46,7 @@ type service struct {
 // rules are Settings as answers need them.
 type rules struct {
 	ttl, ttlEmpty, ttlNXDomain uint32
+	churns                     bool // has shorter TTLs than its Settings say, for now
 	limit, min                 int32
 	fit                        Fit
 	topology                   Topology // never TopologyAuto

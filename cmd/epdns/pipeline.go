@@ -101,27 +101,21 @@ func (p *pipeline) publish(ctx context.Context) {
 	// Decoding the first lists took several times the memory that is kept.
 	debug.FreeOSMemory()
 
-	// A serial is good for a second. What changes within it goes into transfers
-	// when the second is over.
-	second := time.NewTimer(0)
-	defer second.Stop()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
+		timer.Stop()
+		if at := p.builder.Next(); !at.IsZero() {
+			timer.Reset(time.Until(at))
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.follower.Changed():
-			if !p.build() {
-				continue
-			}
-			if !p.builder.Frozen() {
-				second.Reset(time.Until(p.builder.Due()))
-			}
-		case <-second.C:
-			if !p.builder.Frozen() {
-				p.serve(p.builder.Freeze(time.Now()))
-			}
-			if !p.builder.Frozen() { // a little early
-				second.Reset(time.Until(p.builder.Due()))
+			p.build()
+		case <-timer.C:
+			if set := p.builder.Tick(time.Now()); set != nil {
+				p.serve(set)
 			}
 		}
 	}
@@ -129,11 +123,11 @@ func (p *pipeline) publish(ctx context.Context) {
 
 // build publishes what has changed, if anything has: the wake-up of a change that
 // an earlier Take had already may still be on its way.
-func (p *pipeline) build() bool {
+func (p *pipeline) build() {
 	changed := p.follower.Take()
 	nodes, moved := p.follower.TakeNodes()
 	if len(changed) == 0 && !moved && p.synced.Load() {
-		return false
+		return
 	}
 	if moved {
 		p.builder.SetNodes(nodes)
@@ -145,7 +139,6 @@ func (p *pipeline) build() bool {
 	p.serve(p.builder.Build(changed, now))
 	p.publishes.Add(1)
 	p.published.Store(now.UnixNano())
-	return true
 }
 
 func (p *pipeline) serve(set *zones.Set) {
