@@ -87,8 +87,9 @@ func (s *Server) Changed() {
 	}
 }
 
-// run tells of each serial until ctx ends: of the first one that is served, then of
-// the newest one at least every notifyInterval, so that the last one is always told.
+// run tells of the first serial that is served, and then, until ctx ends, of the newest
+// one whenever it is another and notifyInterval has passed. So the last one is always
+// told.
 func (n *notifier) run(ctx context.Context) {
 	told, before := uint32(0), false
 	for {

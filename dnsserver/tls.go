@@ -44,7 +44,7 @@ func newTLS(cfg TLSConfig, log *slog.Logger) (*tls.Config, error) {
 	return &tls.Config{
 		GetCertificate: c.get,
 		NextProtos:     []string{"dot"},  // IANA "TLS ALPN Protocol IDs"
-		MinVersion:     tls.VersionTLS12, // RFC 8310 section 8
+		MinVersion:     tls.VersionTLS12, // RFC 8996 section 5
 	}, nil
 }
 

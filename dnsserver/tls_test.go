@@ -100,7 +100,7 @@ func secured(t *testing.T, s *Server) *tls.Conn {
 	return c
 }
 
-// RFC 7858 section 3.2, RFC 8310 section 8: who is let in.
+// RFC 7858 section 3.2, RFC 8996 section 5: who is let in.
 func TestTLSHandshake(t *testing.T) {
 	s := startTLS(t, Config{})
 	failures := uint64(0)
