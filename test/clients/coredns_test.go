@@ -55,10 +55,8 @@ func serveCoreDNS(t *testing.T, ttl string) (dir namespace, server *run.Process,
 		"zones:\n- name: registry.local\n  defaults: {ttl: "+ttl+"}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	dir = namespace(t.TempDir())
-	dir.write(t, "bulb", []string{"10.20.9.9"}, nil)
-	dir.write(t, "lamp", addresses(1, 1), nil)
-	args = []string{"--manifests=" + string(dir), "--config=" + config}
+	dir, m := manifestsOf(t, addresses(1, 1))
+	args = []string{"--manifests=" + string(m), "--config=" + config}
 	server = serve(t, "readyz", args...)
 	path := filepath.Join(t.TempDir(), "Corefile")
 	if err := os.WriteFile(path, []byte(strings.ReplaceAll(corefile, "OTHER", otherIP)), 0o644); err != nil {

@@ -6,7 +6,8 @@
 //
 // All of it runs in namespaces of its own (network, mounts, processes). The loopback interface
 // there has the addresses of epdns, of what stands beside it and of all pods, so that port 53
-// and /etc/resolv.conf are used as on any machine; and what is left over ends with them.
+// and /etc/resolv.conf are used as on any machine; and what is left over ends with them. Tests that
+// wait for clients' intervals have namespaces to themselves, and run side by side.
 package clients_test
 
 import (
@@ -68,8 +69,7 @@ func TestMain(m *testing.M) {
 
 // prepare builds what is built.
 func prepare(dir string) error {
-	// The first time, this takes minutes.
-	if _, err := cluster.CoreDNS(context.Background(), cluster.Options{}); err != nil {
+	if err := cluster.Built(cluster.Options{}); err != nil {
 		return err
 	}
 	if _, err := run.Build(context.Background(), "../..", dir); err != nil {

@@ -23,8 +23,8 @@ const (
 	oldGo       = "go1.20.14"
 )
 
-// optional are the programs, by the name of the file in the temporary directory. How each is made
-// is a function of the path to make it at.
+// optional are the programs, by the name of the file in the temporary directory, and how each is
+// got to a path.
 var optional = map[string]func(path string) error{
 	"later-musl": func(path string) error {
 		return later("musl", "usr/lib/*-linux-musl/libc.so", path)
@@ -35,11 +35,11 @@ var optional = map[string]func(path string) error{
 	"lookup-" + oldGo: func(path string) error { return buildLookup(path, "GOTOOLCHAIN="+oldGo) },
 }
 
-// prepareOptional makes those that can be made. Of the others it leaves the reason.
+// prepareOptional gets those that can be had. Of the others it leaves the reason.
 func prepareOptional(dir string) error {
-	for name, make := range optional {
+	for name, get := range optional {
 		path := filepath.Join(dir, name)
-		if err := make(path); err != nil {
+		if err := get(path); err != nil {
 			if err := os.WriteFile(path+".missing", []byte(err.Error()), 0o644); err != nil {
 				return err
 			}

@@ -4,7 +4,9 @@ package clients_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"epdns/test/cluster"
 	"epdns/test/netns"
 	"epdns/test/run"
 
@@ -98,15 +101,68 @@ func lookedUp(t *testing.T, more float64) {
 	})
 }
 
+// apiServer is that of a control plane.
+type apiServer struct{ *cluster.Cluster }
+
+// startCluster starts a control plane with namespace dock, in which there is nothing.
+func startCluster(t *testing.T) apiServer {
+	t.Helper()
+	kube, err := cluster.Start(t.Context(), cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := kube.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	err = kube.Request(t.Context(), http.MethodPost, "/api/v1/namespaces", object{"metadata": object{"name": "dock"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return apiServer{kube}
+}
+
+const (
+	servicesPath = "/api/v1/namespaces/dock/services"
+	slicesPath   = "/apis/discovery.k8s.io/v1/namespaces/dock/endpointslices"
+)
+
+func (a apiServer) put(t *testing.T, name string, service, slice object) {
+	t.Helper()
+	for _, o := range []struct {
+		path, name string
+		object     object
+	}{{servicesPath, name, service}, {slicesPath, name + "-1", slice}} {
+		err := a.Request(t.Context(), http.MethodPut, o.path+"/"+o.name, o.object, nil)
+		if status, ok := errors.AsType[*cluster.StatusError](err); ok && status.Code == http.StatusNotFound {
+			err = a.Request(t.Context(), http.MethodPost, o.path, o.object, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (a apiServer) remove(t *testing.T, name string) {
+	t.Helper()
+	for _, path := range []string{servicesPath + "/" + name, slicesPath + "/" + name + "-1"} {
+		if err := a.Request(t.Context(), http.MethodDelete, path, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestPrometheus(t *testing.T) {
 	if netns.Alone(t) {
 		return
 	}
 	servePods(t)
-	dir := namespace(t.TempDir())
-	dir.write(t, "bulb", []string{"10.20.9.9"}, nil)
+	kube := startCluster(t)
+	dir := namespace{kube}
 	dir.write(t, "lamp", twoPods, nil)
-	server := serve(t, "readyz", "--manifests="+string(dir))
+	server := serve(t, "readyz", "--kubeconfig="+kube.Kubeconfig)
+	dir.lamp(t, twoPods, nil)
 	resolvConf(t, "nameserver "+epdnsIP+"\n")
 	w := capture(t)
 
@@ -169,16 +225,13 @@ scrape_configs:
 	}
 
 	// An epdns that knows nothing yet says so.
+	if err := kube.Kill(cluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
 	if err := server.Stop(); err != nil {
 		t.Error(err)
 	}
-	kubeconfig := filepath.Join(home, "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "none",
-"contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}], "users": [{"name": "none"}],
-"clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:1"}}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	serve(t, "livez", "--kubeconfig="+kubeconfig)
+	serve(t, "livez", "--kubeconfig="+kube.Kubeconfig)
 	before := sdMetric(t, failures)
 	eventually(t, func() error {
 		reply, err := ask("udp", lampName, dns.TypeA)

@@ -59,21 +59,63 @@ func serve(t *testing.T, page string, args ...string) *run.Process {
 	return p
 }
 
-// namespace is the directory whose manifests are namespace dock.
-type namespace string
+// namespace is namespace dock.
+type namespace struct{ keeper }
+
+// keeper is where the objects of the namespace are for epdns to read.
+type keeper interface {
+	put(t *testing.T, name string, service, slice object)
+	remove(t *testing.T, name string) // both of that name
+}
+
+type object = map[string]any
+
+// manifests is a directory.
+type manifests string
+
+func (dir manifests) put(t *testing.T, name string, service, slice object) {
+	t.Helper()
+	data, err := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": []object{service, slice}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(string(dir), name+".json")
+	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (dir manifests) remove(t *testing.T, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(string(dir), name+".json")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// manifestsOf returns the namespace with Service lamp of these ready pods, and where its
+// manifests are.
+func manifestsOf(t *testing.T, lamp []string) (namespace, manifests) {
+	t.Helper()
+	m := manifests(t.TempDir())
+	dir := namespace{m}
+	// Something else is always there.
+	dir.write(t, "bulb", []string{"10.20.9.9"}, nil)
+	dir.write(t, "lamp", lamp, nil)
+	return dir, m
+}
 
 // serveLamp runs epdns with Service lamp of so many ready pods.
 func serveLamp(t *testing.T, ready int, args ...string) namespace {
 	t.Helper()
-	dir := namespace(t.TempDir())
-	// Something else is always there.
-	dir.write(t, "bulb", []string{"10.20.9.9"}, nil)
 	first, last := 1, ready
 	if ready == 2 {
 		first, last = 11, 12
 	}
-	dir.write(t, "lamp", addresses(first, last), nil)
-	serve(t, "readyz", append([]string{"--manifests=" + string(dir)}, args...)...)
+	dir, m := manifestsOf(t, addresses(first, last))
+	serve(t, "readyz", append([]string{"--manifests=" + string(m)}, args...)...)
 	return dir
 }
 
@@ -97,9 +139,7 @@ func (dir namespace) lamp(t *testing.T, ready, unready []string) {
 // noLamp takes Service lamp away.
 func (dir namespace) noLamp(t *testing.T) {
 	t.Helper()
-	if err := os.Remove(filepath.Join(string(dir), "lamp.json")); err != nil {
-		t.Fatal(err)
-	}
+	dir.remove(t, "lamp")
 	eventually(t, func() error {
 		reply, err := ask("tcp", "lamp.dock.registry.local.", dns.TypeA)
 		if err == nil && reply.Rcode != dns.RcodeNameError {
@@ -119,7 +159,6 @@ func addresses(first, last int) (list []string) {
 
 func (dir namespace) write(t *testing.T, name string, ready, unready []string) {
 	t.Helper()
-	type object = map[string]any
 	family, endpoints := "IPv4", []object{}
 	for i, group := range [][]string{ready, unready} {
 		for _, address := range group {
@@ -129,32 +168,19 @@ func (dir namespace) write(t *testing.T, name string, ready, unready []string) {
 			endpoints = append(endpoints, object{"addresses": []string{address}, "conditions": object{"ready": i == 0}})
 		}
 	}
-	data, err := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": []object{
-		{
-			"apiVersion": "v1", "kind": "Service",
-			"metadata": object{"namespace": "dock", "name": name},
-			"spec": object{"clusterIP": "None",
-				"ports": []object{{"name": "http", "port": 8080, "protocol": "TCP"}}},
-		},
-		{
-			"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-			"metadata": object{"namespace": "dock", "name": name + "-1",
-				"labels": object{"kubernetes.io/service-name": name}},
-			"addressType": family,
-			"ports":       []object{{"name": "http", "port": 8080, "protocol": "TCP"}},
-			"endpoints":   endpoints,
-		},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(string(dir), name+".json")
-	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	dir.put(t, name, object{
+		"apiVersion": "v1", "kind": "Service",
+		"metadata": object{"namespace": "dock", "name": name},
+		"spec": object{"clusterIP": "None",
+			"ports": []object{{"name": "http", "port": 8080, "protocol": "TCP"}}},
+	}, object{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+		"metadata": object{"namespace": "dock", "name": name + "-1",
+			"labels": object{"kubernetes.io/service-name": name}},
+		"addressType": family,
+		"ports":       []object{{"name": "http", "port": 8080, "protocol": "TCP"}},
+		"endpoints":   endpoints,
+	})
 }
 
 // ask puts a question to epdns, without EDNS.
