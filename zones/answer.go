@@ -32,6 +32,8 @@ type Answer struct {
 	// for, PTR records, or a negative answer.
 	records    rrset
 	own        bool // an endpoint's own name
+	ofNode     nodeSets
+	ofTarget   nodeSets // of an SRV record, records being explained as they were
 	viewed     bool
 	viewOf     Readiness
 	scope      scope
@@ -41,10 +43,11 @@ type Answer struct {
 	holders    []holder
 	ptrAddr    netip.Addr
 	isNegative bool
+	empty      bool   // since nothing is published
 	negative   uint32 // TTL of a negative answer
 
 	// Who asks, which is looked up when the answer depends on it.
-	question Question
+	question *Question
 	asked    bool
 	asker    asker
 
@@ -55,11 +58,14 @@ type Answer struct {
 	client   *rank.Client
 	targets  rank.Targets
 	order    []uint32 // endpoints of the set, best first
+	far      []uint32 // those of the next tiers, while they are mixed in
+	luck     uint64   // what lot made of the asker's key last
 	segments []segment
 	decision decision
 	appended []appended // SRV records in the message
 	seen     []uint32   // round in which a node's addresses were appended last
 	round    uint32
+	inner    *Answer // that an explanation is of, nil before the first
 }
 
 // appended is where in the message an SRV record is, and which one.
@@ -98,7 +104,7 @@ func (a *Answer) reset(s *Set) {
 	a.order, a.decision = a.order[:0], decision{}
 	a.asked, a.asker = false, asker{}
 	a.holders, a.ptrAddr = nil, netip.Addr{}
-	a.isNegative, a.negative = false, 0
+	a.isNegative, a.empty, a.negative = false, false, 0
 }
 
 // Authoritative says whether AA is set: on every answer from our zones, positive
@@ -110,7 +116,7 @@ func (a *Answer) fail(rcode uint8, ede uint16) { a.RCode, a.EDE = rcode, ede }
 // nodata answers that the name exists and has no such record (RFC 2308 section
 // 2.2), or, where it is empty, none at all at the moment.
 func (a *Answer) nodata(empty bool) {
-	a.isNegative = true
+	a.isNegative, a.empty = true, empty
 	if empty && a.service != nil {
 		a.negative = a.service.ttlEmpty
 	}
@@ -124,7 +130,7 @@ func (a *Answer) nxdomain() {
 // ask finds out who asks, once.
 func (a *Answer) ask() {
 	if !a.asked {
-		a.asked, a.asker = true, a.set.locate(&a.question)
+		a.asked, a.asker = true, a.set.locate(a.question)
 	}
 }
 
@@ -139,7 +145,7 @@ func (a *Answer) Scope() int {
 	if a.question.Subnet.Addr().Is4() {
 		bits = max(0, bits-96)
 	}
-	if a.service.order == rank.Hash {
+	if a.service.order == rank.Hash || a.single == singleExplain {
 		bits = max(bits, a.question.Subnet.Bits())
 	}
 	return bits
@@ -210,7 +216,7 @@ func (a *Answer) AppendTo(dst []byte, base, limit, extra int) (out []byte, n Cou
 		cut = a.appendSingle(&w, owner, &n)
 	case a.holders != nil:
 		cut = a.appendPointers(&w, owner, &n)
-	case a.records.n > 0:
+	case a.records.set != nil:
 		cut = a.appendRecords(&w, owner, &n)
 		if a.glue && !cut {
 			w.limit = w.extra
@@ -260,7 +266,51 @@ func (a *Answer) appendRecords(w *writer, owner int, n *Counts) (cut bool) {
 	if size == 0 {
 		size = fixedSize + 6 // no SRV record is shorter: a bound is enough
 	}
-	a.rank(room/size + 1) // one more than can fit, so that a cut is noticed
+	want := room / size
+	if r.size == 0 || a.service.fit == Truncate {
+		want++ // one more than can fit, so that a cut is noticed
+	}
+	a.rank(want)
+	written := 0
+	if a.glue {
+		written = a.appendSRVs(w, owner, n)
+	} else {
+		written = a.appendAddresses(w, owner)
+		n.Answer += uint16(written)
+	}
+	a.decision.written = written
+	return written < len(a.order) && a.service.fit == Truncate
+}
+
+// appendAddresses appends A or AAAA records and returns how many.
+func (a *Answer) appendAddresses(w *writer, owner int) (written int) {
+	size, wire := a.records.size, a.records.wire
+	var records []uint32
+	if a.records.ranking != nil {
+		records = a.records.records
+	}
+	dst, most := w.dst, w.limit-a.records.size
+	for i, k := range a.order {
+		if len(dst) > most {
+			w.dst = dst
+			return i
+		}
+		if records != nil {
+			k = records[k]
+		}
+		at := len(dst)
+		dst = append(dst, wire[int(k)*size:][:size]...)
+		if owner != headerSize {
+			setOwner(dst[at:], owner)
+		}
+	}
+	w.dst = dst
+	return len(a.order)
+}
+
+// appendSRVs appends SRV records and returns of how many endpoints all are there.
+func (a *Answer) appendSRVs(w *writer, owner int, n *Counts) (written int) {
+	r := &a.records
 	a.appended = a.appended[:0]
 	in := 0 // segment
 	for i, endpoint := range a.order {
@@ -271,23 +321,19 @@ func (a *Answer) appendRecords(w *writer, owner int, n *Counts) (cut bool) {
 			k := r.at(at)
 			record := r.record(k)
 			if !w.fits(len(record)) {
-				a.decision.written = i
-				return a.service.fit == Truncate
+				return i
 			}
 			at := len(w.dst)
 			w.dst = append(w.dst, record...)
 			if owner != headerSize {
 				setOwner(w.dst[at:], owner)
 			}
-			if a.glue {
-				a.segments[in].set(w.dst[at:])
-				a.appended = append(a.appended, appended{at - w.base, k})
-			}
+			a.segments[in].set(w.dst[at:])
+			a.appended = append(a.appended, appended{at - w.base, k})
 			n.Answer++
 		}
 	}
-	a.decision.written = len(a.order)
-	return false
+	return len(a.order)
 }
 
 // set writes priority and weight of an SRV record.
@@ -322,14 +368,15 @@ func (a *Answer) appendGlue(w *writer, n *Counts) {
 			return
 		}
 		target := srv.at + srvTarget
-		a.appendAddrs(w, target, s.nodeA(&s.nodes[at]), n)
-		a.appendAddrs(w, target, s.nodeAAAA(&s.nodes[at]), n)
+		a.ofTarget.fill(s, &s.nodes[at])
+		a.appendAddrs(w, target, &rrset{&s.v4.list, &a.ofTarget.a}, n)
+		a.appendAddrs(w, target, &rrset{&s.v6.list, &a.ofTarget.aaaa}, n)
 	}
 }
 
 // appendAddrs appends one target's addresses of one family. Past the reach of a
 // pointer the owner is written out.
-func (a *Answer) appendAddrs(w *writer, target int, r rrset, n *Counts) {
+func (a *Answer) appendAddrs(w *writer, target int, r *rrset, n *Counts) {
 	size := r.size
 	if target > maxPointer {
 		size += nameLen(w.dst[w.base+target:]) - 2
@@ -356,7 +403,7 @@ func (a *Answer) appendAddrs(w *writer, target int, r rrset, n *Counts) {
 func (a *Answer) appendPointers(w *writer, owner int, n *Counts) (cut bool) {
 	ttl := uint32(math.MaxUint32)
 	for i := range a.holders {
-		if a.holders[i].named {
+		if len(a.holders) > 1 && a.holders[i].named {
 			s, _ := a.set.services[0].getString(a.holders[i].key)
 			ttl = min(ttl, s.ttl)
 		}
@@ -368,7 +415,7 @@ func (a *Answer) appendPointers(w *writer, owner int, n *Counts) (cut bool) {
 		s, _ := a.set.services[0].getString(a.holders[i].key)
 		at, _ := s.findAddr(a.ptrAddr)
 		mark := len(w.dst)
-		w.dst = appendFixed(w.dst, owner, TypePTR, ttl, 0)
+		w.dst = appendFixed(w.dst, owner, TypePTR, min(ttl, s.ttl), 0)
 		w.dst = s.appendCanonical(w.dst, a.ptrAddr, at)
 		length := len(w.dst) - mark - fixedSize
 		w.dst[mark+fixedSize-2], w.dst[mark+fixedSize-1] = byte(length>>8), byte(length)
@@ -376,6 +423,7 @@ func (a *Answer) appendPointers(w *writer, owner int, n *Counts) (cut bool) {
 			return true
 		}
 		n.Answer++
+		a.decision.written++
 	}
 	return false
 }
@@ -407,8 +455,8 @@ func (a *Answer) appendSingle(w *writer, owner int, n *Counts) (cut bool) {
 		case s == nil:
 			a.appendNameservers(w, target, primary, TypeANY, &n.Additional)
 		default:
-			a.appendAddrs(w, target, rrset{&s.v4.list, s.published.a}, n)
-			a.appendAddrs(w, target, rrset{&s.v6.list, s.published.aaaa}, n)
+			a.appendAddrs(w, target, &rrset{&s.v4.list, &s.published.a}, n)
+			a.appendAddrs(w, target, &rrset{&s.v6.list, &s.published.aaaa}, n)
 		}
 		return false
 	case singleExplain:

@@ -10,7 +10,7 @@ import (
 type asker struct {
 	where
 	source  Sources // what told the place, 0 where it is not known
-	neutral bool    // a shared cache, which asks for many places
+	neutral bool    // a shared cache, which asks for many places, or who hides for whom he asks
 	key     uint64  // for Hash
 	same    int     // bits of the subnet within which every asker gets the same answer
 }
@@ -25,7 +25,8 @@ func (s *Set) locate(q *Question) (a asker) {
 			most += 96
 		}
 		if q.Subnet.Bits() == 0 {
-			return a // who does not want to be located
+			a.neutral = true // who does not want to be located
+			return a
 		}
 	} else if s.cfg.sharedCaches.contains(addr) {
 		a.neutral = true

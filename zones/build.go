@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"epdns/registry"
@@ -175,8 +174,8 @@ func (s *service) takeOver(old *service) {
 	if s.order != rank.Rotate {
 		return
 	}
-	if s.turn = new(atomic.Uint32); old != nil && old.turn != nil {
-		s.turn = old.turn
+	if s.turns = new(turns); old != nil && old.turns != nil {
+		s.turns = old.turns
 	}
 }
 
@@ -373,7 +372,7 @@ func (b *Builder) countBlocks(blocks *edit[int], addr netip.Addr, by int) {
 // addrs yields every address of a Service.
 func (s *service) addrs() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
-		for _, f := range []*addresses{&s.v4, &s.v6} {
+		for _, f := range s.families() {
 			for i := range f.len() {
 				if addr, _ := netip.AddrFromSlice(f.record(uint32(i))[fixedSize:]); !yield(addr) {
 					return
@@ -391,7 +390,7 @@ func (s *service) holders(key string) iter.Seq2[holder, netip.Addr] {
 		for _, sl := range s.source.Slices {
 			for i := range sl.Endpoints {
 				e := &sl.Endpoints[i]
-				h := holder{ready: e.Ready, created: int32(sl.Created)}
+				h := holder{ready: e.Ready, created: uint32(sl.Created)}
 				if other, ok := told[e.Addr]; !ok || h.tellsBetter(&other) {
 					told[e.Addr] = h
 				}

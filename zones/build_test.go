@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"epdns/registry"
+	"epdns/zones/rank"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -26,6 +27,10 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 func testConfig() Config {
 	kubernetes := DefaultZone("k8s.example")
 	kubernetes.Layout, kubernetes.EndpointNames = Kubernetes, ByPod
+	kubernetes.Rules = []Rule{
+		{Namespace: "data", Set: Values{"topology": "nearest", "order": "fixed", "publish": "serving", "weights": "zone:b=0, web-0=3"}},
+		{Selector: "tier=front", Set: Values{"limit": "2", "order": "hash", "fallback": "all"}},
+	}
 	return Config{
 		Zones:   []Zone{DefaultZone("registry.local"), kubernetes},
 		Reverse: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/12"), netip.MustParsePrefix("2001:db8::/33")},
@@ -41,18 +46,34 @@ func newTestBuilder(t testing.TB) *Builder {
 	return b
 }
 
-// world is a random cluster: a few namespaces, Services and slices with few
+// world is a random cluster: a few namespaces, Services, slices and Nodes with few
 // enough names that events meet the same ones again and again.
 type world struct {
 	r        *rand.Rand
 	slices   map[string]*discoveryv1.EndpointSlice
 	services map[string]*corev1.Service
+	nodes    map[string]*corev1.Node
 	uid      int
 }
 
 func newWorld(seed uint64) *world {
-	return &world{r: rand.New(rand.NewPCG(seed, 1)), slices: map[string]*discoveryv1.EndpointSlice{}, services: map[string]*corev1.Service{}}
+	return &world{
+		r: rand.New(rand.NewPCG(seed, 1)), slices: map[string]*discoveryv1.EndpointSlice{},
+		services: map[string]*corev1.Service{}, nodes: map[string]*corev1.Node{},
+	}
 }
+
+// feeds are those of a store that a world tells.
+type feeds struct {
+	slices   registry.SliceFeed
+	services registry.ServiceFeed
+	nodes    registry.NodeFeed
+}
+
+func feedsOf(s *registry.Store) feeds { return feeds{s.Slices(""), s.Services(""), s.Nodes()} }
+
+// worldNodes and worldZones are the nodes and zones that there may be.
+var worldNodes, worldZones = []string{"n1", "n2", "n3", "n4"}, []string{"a", "b", "C"}
 
 func pick[T any](w *world, of ...T) T { return of[w.r.IntN(len(of))] }
 
@@ -70,10 +91,12 @@ func (w *world) meta(namespace, name string) metav1.ObjectMeta {
 
 func (w *world) slice() *discoveryv1.EndpointSlice {
 	ns, svc := pick(w, "shop", "data", "dns"), pick(w, "web", "db", "ns")
-	o := &discoveryv1.EndpointSlice{ObjectMeta: w.meta(ns, pick(w, "s1", "s2", "s3", "s4"))}
+	o := &discoveryv1.EndpointSlice{ObjectMeta: w.meta(ns, pick(w, "s1", "s2", "s3", "s4", "s5", "s6", "s7"))}
 	if w.r.IntN(8) > 0 {
 		o.Labels = map[string]string{discoveryv1.LabelServiceName: svc}
 	}
+	o.CreationTimestamp = metav1.Unix(int64(w.r.IntN(3)), 0)
+	hinted := w.r.IntN(2) == 0
 	o.AddressType = pick(w, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
 	for _, name := range []string{"http", "metrics", ""} {
 		if w.r.IntN(2) == 0 {
@@ -84,12 +107,20 @@ func (w *world) slice() *discoveryv1.EndpointSlice {
 			})
 		}
 	}
-	for range w.r.IntN(5) {
+	for range w.r.IntN(9) {
 		e := discoveryv1.Endpoint{
 			Conditions: discoveryv1.EndpointConditions{
 				Ready: maybe(w, w.r.IntN(3) > 0), Serving: maybe(w, w.r.IntN(2) > 0), Terminating: maybe(w, w.r.IntN(2) > 0),
 			},
 			Hostname: maybe(w, pick(w, "", "web-0", "web-1", "10-1-0-2", "Upper", "a.b")),
+			NodeName: maybe(w, pick(w, worldNodes...)),
+			Zone:     maybe(w, pick(w, worldZones...)),
+		}
+		if hinted && w.r.IntN(8) > 0 {
+			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: pick(w, worldZones...)}}}
+			if w.r.IntN(2) == 0 {
+				e.Hints.ForNodes = []discoveryv1.ForNode{{Name: pick(w, worldNodes...)}}
+			}
 		}
 		switch o.AddressType {
 		case discoveryv1.AddressTypeIPv4:
@@ -113,6 +144,28 @@ func (w *world) service() *corev1.Service {
 		o.Spec.Type = corev1.ServiceTypeExternalName
 		o.Spec.ExternalName = pick(w, "web.shop.registry.local", "db.data.registry.local.", "example.com", "bad..name", "")
 	}
+	if w.r.IntN(3) == 0 {
+		o.Spec.TrafficDistribution = maybe(w, "PreferClose")
+	}
+	o.Labels = map[string]string{"tier": pick(w, "front", "back")}
+	o.Annotations = map[string]string{}
+	for _, knob := range []struct {
+		name   string
+		values []string
+	}{
+		{"topology", []string{"order", "hints", "nearest", "off", "auto"}},
+		{"order", []string{"hash", "fixed"}}, // by nothing that is of chance or of history
+		{"limit", []string{"1", "3", "-1"}},
+		{"min", []string{"2", "3"}},
+		{"publish", []string{"serving", "all", "none"}},
+		{"fallback", []string{"serving", "all"}},
+		{"weights", []string{"zone:a=0", "node:n1=0, web-0=5, pod-a=7", "zone:a=0, zone:b=0, zone:c=0"}},
+		{"ttl", []string{"1", "7s"}},
+	} {
+		if w.r.IntN(4) == 0 {
+			o.Annotations["registry.local/"+knob.name] = pick(w, knob.values...)
+		}
+	}
 	for _, name := range []string{"http", ""} {
 		if w.r.IntN(2) == 0 {
 			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: 80})
@@ -121,9 +174,31 @@ func (w *world) service() *corev1.Service {
 	return o
 }
 
+// node is one with the address and podCIDRs of any.
+func (w *world) node() *corev1.Node {
+	o := &corev1.Node{ObjectMeta: w.meta("", pick(w, worldNodes...))}
+	o.Labels = map[string]string{}
+	if z := maybe(w, pick(w, worldZones...)); z != nil {
+		o.Labels[corev1.LabelTopologyZone] = *z
+	}
+	if r := maybe(w, pick(w, "coast", "hills")); r != nil {
+		o.Labels[corev1.LabelTopologyRegion] = *r
+	}
+	o.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.0.%d", w.r.IntN(8))}}
+	for range w.r.IntN(3) {
+		o.Spec.PodCIDRs = append(o.Spec.PodCIDRs, fmt.Sprintf("10.%d.0.0/%d", w.r.IntN(20), 11+w.r.IntN(6)))
+	}
+	if w.r.IntN(2) == 0 {
+		o.Spec.PodCIDRs = append(o.Spec.PodCIDRs, "2001:db8::/33")
+	}
+	o.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: pick(w, corev1.ConditionTrue, corev1.ConditionFalse)}}
+	return o
+}
+
 // step makes one random event and tells the feeds.
-func (w *world) step(slicesFeed registry.SliceFeed, servicesFeed registry.ServiceFeed) {
-	switch w.r.IntN(12) {
+func (w *world) step(to feeds) {
+	slicesFeed, servicesFeed := to.slices, to.services
+	switch w.r.IntN(20) {
 	case 0, 1, 2, 3:
 		o := w.slice()
 		w.slices[o.Namespace+"/"+o.Name] = o
@@ -162,7 +237,42 @@ func (w *world) step(slicesFeed registry.SliceFeed, servicesFeed registry.Servic
 		o := w.service()
 		w.services[o.Namespace+"/"+o.Name] = o
 		servicesFeed.Replace(w.serviceList())
+	case 12, 13:
+		o := w.node()
+		w.nodes[o.Name] = o
+		to.nodes.Put(o.DeepCopy())
+	case 14:
+		for _, k := range sortedKeys(w.nodes) {
+			o := w.nodes[k]
+			delete(w.nodes, k)
+			to.nodes.Delete(o.DeepCopy())
+			break
+		}
+	case 15, 16, 17, 18: // more comes than goes
+		o := w.slice()
+		w.slices[o.Namespace+"/"+o.Name] = o
+		to.slices.Put(o.DeepCopy())
+	case 19:
+		o := w.node()
+		w.nodes[o.Name] = o
+		to.nodes.Replace(w.nodeList())
 	}
+}
+
+func (w *world) nodeList() (out []*corev1.Node) {
+	for _, k := range sortedKeys(w.nodes) {
+		out = append(out, w.nodes[k].DeepCopy())
+	}
+	return out
+}
+
+// take takes over what changed, as the program does.
+func (b *Builder) take(f *registry.Follower, now time.Time) *Set {
+	changed := f.Take()
+	if nodes, ok := f.TakeNodes(); ok {
+		b.SetNodes(nodes)
+	}
+	return b.Build(changed, now)
 }
 
 // checkAddresses checks that nothing is answered which no slice has at the moment.
@@ -250,8 +360,15 @@ func dump(t *testing.T, s *Set) string {
 		}
 	}
 	for addr, holders := range s.index.all {
-		out = append(out, fmt.Sprintf("address %x: %v", addr, holders))
+		line := fmt.Sprintf("address %x:", addr)
+		for _, h := range holders {
+			w := h.where
+			h.where = where{} // numbers are others in each Builder
+			line += fmt.Sprintf(" %+v on %q in %q in %q", h, s.ids.nodes.text(w.node), s.ids.zones.text(w.zone), s.ids.regions.text(w.region))
+		}
+		out = append(out, line)
 	}
+	out = append(out, fmt.Sprintf("without %v", s.without))
 	for b, n := range s.blocks.all {
 		out = append(out, fmt.Sprintf("block %x: %d", b, n))
 	}
@@ -270,41 +387,99 @@ func TestChangesEndAsIfBuiltFromNothing(t *testing.T) {
 		w := newWorld(seed)
 		store := registry.NewStore(quiet)
 		follower := store.FollowAll()
-		sliceFeed, serviceFeed := store.Slices(""), store.Services("")
+		to := feedsOf(store)
 		withServices := seed%3 > 0
 		if withServices {
-			serviceFeed.Replace(nil)
+			to.services.Replace(nil)
 		}
-		sliceFeed.Replace(nil)
+		to.slices.Replace(nil)
 		b := newTestBuilder(t)
-		b.Build(follower.Take(), someTime)
+		b.take(follower, someTime)
 		for i := range 150 {
-			w.step(sliceFeed, serviceFeed)
+			w.step(to)
 			if !withServices && i == 149 {
-				serviceFeed.Off()
+				to.services.Off()
 			}
 			if w.r.IntN(3) == 0 || i == 149 {
-				b.Build(follower.Take(), someTime.Add(time.Duration(i+1)*time.Second))
+				b.take(follower, someTime.Add(time.Duration(i+1)*time.Second))
 				w.checkAddresses(t, b.Last())
+				if count := b.Last().atlas.lies(&b.Last().index); b.podCIDRs != count {
+					t.Fatalf("seed %d: lies are counted %+v, and anew %+v", seed, b.podCIDRs, count)
+				}
 			}
 		}
 		fresh := registry.NewStore(quiet)
-		freshSlices, freshServices := fresh.Slices(""), fresh.Services("")
+		anew := feedsOf(fresh)
 		list := w.sliceList()
 		w.r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		freshSlices.Replace(list)
+		anew.slices.Replace(list)
 		if withServices {
-			freshServices.Replace(w.serviceList())
+			anew.services.Replace(w.serviceList())
 		}
+		anew.nodes.Replace(w.nodeList())
 		fb := newTestBuilder(t)
-		fb.Build(fresh.FollowAll().Take(), someTime)
+		fb.take(fresh.FollowAll(), someTime)
 
 		if got, want := dump(t, b.Last()), dump(t, fb.Last()); got != want {
 			t.Fatalf("seed %d: after events:\n%s\n\nbuilt from nothing:\n%s", seed, got, want)
 		}
+		w.compareAnswers(t, b.Last(), fb.Last())
 		if got, want := b.Last().Services(), fb.Last().Services(); got != want {
 			t.Fatalf("seed %d: %d services after events, %d built from nothing", seed, got, want)
 		}
+	}
+}
+
+// worldNames are names to ask for below a Service.
+var worldNames = []string{
+	"", "_all.", "_serving.", "_ready.", "_http._tcp.", "_metrics._udp._all.", "web-0.", "10-1-0-2.", "a.pin._zone.", "b.prefer._zone.",
+	"c.pin._zone._serving.", "n1.pin._node.", "n2.prefer._node._all.", "coast.pin._region.", "_http._tcp.a.prefer._zone.", "_zone.", "_nope._tcp.",
+}
+
+// compareAnswers asks both Sets the same as many askers and wants the same answers, in
+// order and with priorities, from Services whose order is not by chance.
+func (w *world) compareAnswers(t *testing.T, one, two *Set) {
+	t.Helper()
+	x, y := asks(t, one), asks(t, two)
+	asked := 0
+	for at, z := range one.cfg.zones {
+		for key, svc := range one.services[at].all {
+			if svc.order == rank.Shuffle && svc.limit+svc.min != 1 {
+				continue
+			}
+			for _, before := range worldNames {
+				name, err := ParseName(before + nameText(svc.suffix))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 4 {
+					q := Question{Name: name, Type: pick(w, uint16(TypeA), TypeAAAA, TypeSRV, TypeTXT)}
+					q.From = netip.MustParseAddr(pick(w, "10.0.0.1", "10.1.0.2", "10.7.0.3", "10.3.0.99", "2001:db8::1", "2001:db8::99", "203.0.113.9"))
+					if w.r.IntN(3) == 0 {
+						q.Subnet, _ = q.From.Prefix(w.r.IntN(q.From.BitLen()))
+					}
+					got, want := x.ask(&q, nil).Answer, y.ask(&q, nil).Answer
+					scope, wantScope := x.answer.Scope(), y.answer.Scope()
+					lines := func(list []dns.RR) (out []string) {
+						for _, rr := range list {
+							out = append(out, rr.String())
+						}
+						if svc.order == rank.Shuffle || x.answer.own || x.answer.asker.neutral { // still the same ones
+							slices.Sort(out)
+						}
+						return out
+					}
+					asked++
+					if a, b := lines(got), lines(want); !slices.Equal(a, b) || scope != wantScope {
+						t.Fatalf("zone %s, Service %q, %+v: after events\n%s\nscope %d, built from nothing\n%s\nscope %d", nameText(z.apex), key, q,
+							strings.Join(a, "\n"), scope, strings.Join(b, "\n"), wantScope)
+					}
+				}
+			}
+		}
+	}
+	if asked == 0 && one.Services() > 0 {
+		t.Log("nothing to compare")
 	}
 }
 
@@ -315,15 +490,15 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 		w := newWorld(1000 + seed)
 		store := registry.NewStore(quiet)
 		follower := store.FollowAll()
-		sliceFeed, serviceFeed := store.Slices(""), store.Services("")
+		to := feedsOf(store)
 		for range 40 {
-			w.step(sliceFeed, serviceFeed)
+			w.step(to)
 		}
 		if seed%2 == 0 {
-			serviceFeed.Off()
+			to.services.Off()
 		}
 		b := newTestBuilder(t)
-		set := b.Build(follower.Take(), someTime)
+		set := b.take(follower, someTime)
 		for _, apex := range []string{"registry.local", "k8s.example", "1.10.in-addr.arpa", "0.8.b.d.0.1.0.0.2.ip6.arpa"} {
 			wire, _ := ParseName(apex)
 			records, ok := set.Transfer(wire, netip.Addr{})
@@ -348,7 +523,8 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 						checkTarget(t, set, r)
 					}
 				}
-				m := ask(t, set, name, dns.StringToType[typ])
+				c := asks(t, set)
+				m := c.ask(&Question{Name: c.parse(name), Type: dns.StringToType[typ]}, nil)
 				var got []string
 				for _, rr := range m.Answer {
 					if rr.Header().Name == name {
@@ -357,6 +533,12 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 				}
 				slices.Sort(got)
 				slices.Sort(want)
+				if s := c.answer.service; s != nil && s.limit > 0 && !c.answer.own && typ != "CNAME" && len(got) < len(want) {
+					if len(c.answer.order) != int(s.limit) {
+						t.Fatalf("seed %d: %s: the limit is %d, the answer is\n%v", seed, k, s.limit, m)
+					}
+					want = slices.DeleteFunc(want, func(r string) bool { return !slices.Contains(got, r) })
+				}
 				if m.Rcode != dns.RcodeSuccess && typ != "CNAME" || !slices.Equal(got, want) {
 					t.Fatalf("seed %d: %s: transfer has\n%v\nthe answer is\n%v", seed, k, want, m)
 				}
@@ -566,7 +748,7 @@ func FuzzDashed(f *testing.F) {
 				t.Fatalf("%v as a label is %q, read back as %v", got, text, back)
 			}
 			s := &service{suffix: []byte{0}}
-			s.v4.names, s.v6.names = []uint32{0}, []uint32{0}
+			s.v4, s.v6 = &addresses{names: []uint32{0}}, &addresses{names: []uint32{0}}
 			if name := s.appendCanonical(nil, got, 0); !bytes.Equal(name, append(appendLabel(nil, text), 0)) {
 				t.Fatalf("%v: canonical name %q, label %q", got, name, text)
 			}

@@ -27,6 +27,7 @@ func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32,
 		return nil // no message could ask for it
 	}
 	settings, _ := z.knobs.settings(svc)
+	s.v4, s.v6 = noAddresses[0], noAddresses[1]
 	s.rules = newRules(&settings, svc)
 	if churn > 0 && (changed || terminates(svc)) {
 		s.churns = true
@@ -124,7 +125,7 @@ type endpoint struct {
 	condition
 	where
 	node, zone, region string
-	created            int64
+	told               telling // who told of the place
 	weight             uint16
 	hints              registry.Hints
 
@@ -199,9 +200,7 @@ func (c *compiler) collect(svc *registry.Service) {
 			}
 			e := &c.eps[at]
 			e.condition = e.condition.with(conditionOf(in))
-			e.node, e.zone, e.region = cmp.Or(e.node, in.Node), cmp.Or(e.zone, in.Zone), cmp.Or(e.region, in.Region)
-			e.hints = cmp.Or(e.hints, in.Hints)
-			e.created = max(e.created, sl.Created)
+			e.tell(in, sl.Created)
 			for _, p := range sl.Ports {
 				if p.Name != "" && p.Number != 0 { // Kubernetes DNS specification 2.4.2: named ports
 					e.ports = append(e.ports, endpointPort{p, conditionOf(in)})
@@ -212,19 +211,72 @@ func (c *compiler) collect(svc *registry.Service) {
 	for i := range c.eps {
 		e := &c.eps[i]
 		e.where = c.ids.give(e.node, e.zone, e.region)
-		if e.where.region == 0 {
-			if e.where.region = c.regions[e.where.zone]; e.where.region != 0 {
-				e.region = c.ids.regions.text(e.where.region)
-			}
-		}
 		e.weight = c.settings.Weights.of(e.host, e.pod, e.addr, e.node, e.zone)
 	}
+	c.unite()
 	// By names and not by numbers, which are others on each replica.
 	slices.SortFunc(c.eps, func(a, b endpoint) int {
 		return cmp.Or(
 			strings.Compare(a.region, b.region), strings.Compare(a.zone, b.zone), strings.Compare(a.node, b.node),
 			a.addr.Compare(b.addr), strings.Compare(a.host, b.host), strings.Compare(a.pod, b.pod))
 	})
+}
+
+// unite puts all endpoints of a zone into one region, so that they stand side by side:
+// that of the zone's Nodes, else the first by name that an endpoint of the zone has.
+func (c *compiler) unite() {
+	var other map[uint32]string // regions of zones that Nodes tell nothing of
+	for i := range c.eps {
+		e := &c.eps[i]
+		if c.regions[e.where.zone] != 0 || e.where.zone == 0 || e.region == "" {
+			continue
+		}
+		if r, ok := other[e.where.zone]; !ok || e.region < r {
+			if other == nil {
+				other = map[uint32]string{}
+			}
+			other[e.where.zone] = e.region
+		}
+	}
+	for i := range c.eps {
+		e := &c.eps[i]
+		if r := c.regions[e.where.zone]; r != 0 {
+			e.where.region, e.region = r, c.ids.regions.text(r)
+		} else if r, ok := other[e.where.zone]; ok {
+			e.where.region, e.region = c.ids.regions.give(r), r
+		}
+	}
+}
+
+// tell takes over where a slice has an endpoint, if that knows better than what was
+// told before.
+func (e *endpoint) tell(in *registry.Endpoint, created int64) {
+	t := telling{in.Node != "" || in.Zone != "", in.Ready, created}
+	if e.told != (telling{}) && !t.beats(e.told) {
+		e.hints = cmp.Or(e.hints, in.Hints)
+		return
+	}
+	e.told = t
+	e.node, e.zone, e.region = in.Node, in.Zone, in.Region
+	e.hints = cmp.Or(in.Hints, e.hints)
+}
+
+// telling is how well a slice knows where an endpoint is.
+type telling struct {
+	knows, ready bool
+	created      int64
+}
+
+// beats says whether t knows better: where an endpoint is at all, then one that is
+// ready, else the newer slice.
+func (t telling) beats(other telling) bool {
+	switch {
+	case t.knows != other.knows:
+		return t.knows
+	case t.ready != other.ready:
+		return t.ready
+	}
+	return t.created > other.created
 }
 
 func (s *service) identify(e *registry.Endpoint) identity {
@@ -266,13 +318,13 @@ func (s *service) fitsPort(p registry.Port) bool {
 
 // addresses makes the A and AAAA records, each address once.
 func (c *compiler) addresses() {
-	c.v4.size, c.v6.size = sizeA, sizeAAAA
+	c.v4, c.v6 = &addresses{list: list{size: sizeA}}, &addresses{list: list{size: sizeAAAA}}
 	// Of several endpoints with one address the one decides where it is that is ready,
 	// else that of the newest slice.
 	best := make(map[netip.Addr]int, len(c.eps))
 	for i := range c.eps {
 		e := &c.eps[i]
-		if j, ok := best[e.addr]; !ok || e.ready && !c.eps[j].ready || e.ready == c.eps[j].ready && e.created > c.eps[j].created {
+		if j, ok := best[e.addr]; !ok || e.told.beats(c.eps[j].told) {
 			best[e.addr] = i
 		}
 	}
@@ -287,7 +339,13 @@ func (c *compiler) addresses() {
 		f.wire = appendAddr(f.wire, headerSize, c.ttl, addr)
 		f.pos = append(f.pos, uint32(i))
 	}
-	for _, f := range []*addresses{&c.v4, &c.v6} {
+	if c.v4.len() == 0 {
+		c.v4 = noAddresses[0]
+	}
+	if c.v6.len() == 0 {
+		c.v6 = noAddresses[1]
+	}
+	for _, f := range c.families() {
 		f.wire = slices.Clip(f.wire)
 		f.pos = compact(f.pos)
 		f.order = make([]uint32, f.len())
@@ -298,6 +356,16 @@ func (c *compiler) addresses() {
 			return strings.Compare(string(f.record(a)[fixedSize:]), string(f.record(b)[fixedSize:]))
 		})
 	}
+}
+
+// families are those that the Service has addresses of.
+func (s *service) families() (out []*addresses) {
+	for _, f := range []*addresses{s.v4, s.v6} {
+		if f.len() > 0 {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // compact drops a list of places that says no more than its index.
@@ -441,7 +509,7 @@ func (c *compiler) names() {
 	for i := range c.eps {
 		ofAddr[c.eps[i].addr] = append(ofAddr[c.eps[i].addr], uint32(i))
 	}
-	for _, f := range []*addresses{&c.v4, &c.v6} {
+	for _, f := range c.families() {
 		f.nodes, f.names = make([]uint32, f.len()), make([]uint32, f.len())
 	}
 	for i := range c.eps { // in order, so that nodes have the same numbers every time
@@ -471,7 +539,7 @@ func (c *compiler) called(group []uint32) uint32 {
 	for _, kind := range []nameKind{hostName, podName, dashedName} {
 		for _, i := range group {
 			e := &c.eps[i]
-			if e.name == "" || e.kind != kind || !e.named {
+			if e.name == "" || e.kind != kind || !c.leadsTo(e) {
 				continue
 			}
 			j, _ := c.searchLabel([]byte(e.name))
@@ -484,7 +552,18 @@ func (c *compiler) called(group []uint32) uint32 {
 			return byAddress
 		}
 	}
+	// Their names lead to others, who are published.
+	for _, i := range group {
+		if address := dashed(c.eps[i].addr); c.eps[i].named && c.fits(address) && c.owner[address] == nil {
+			return byAddress
+		}
+	}
 	return unnamed
+}
+
+// leadsTo says whether the name of an endpoint leads to it, as answering has it.
+func (c *compiler) leadsTo(e *endpoint) bool {
+	return e.published || e.named && !slices.ContainsFunc(c.owner[e.name], func(i uint32) bool { return c.eps[i].published })
 }
 
 // node makes the lists of a group of endpoints, or finds those of the same group.
@@ -492,14 +571,8 @@ func (c *compiler) called(group []uint32) uint32 {
 // names at all: a name that several share must not lead to one that is shutting down.
 func (c *compiler) node(eps []uint32) uint32 {
 	mark := uint32(0)
-	only := func(has func(*endpoint) bool) bool {
-		some := slices.DeleteFunc(slices.Clone(eps), func(i uint32) bool { return !has(&c.eps[i]) })
-		if len(some) > 0 {
-			eps = some
-		}
-		return len(some) > 0
-	}
-	if !only(func(e *endpoint) bool { return e.published }) && !only(func(e *endpoint) bool { return e.named }) {
+	eps, named := c.answering(eps)
+	if !named {
 		mark = nameless
 	}
 	key := make([]byte, 0, 4*len(eps))
@@ -529,6 +602,21 @@ func (c *compiler) node(eps []uint32) uint32 {
 	c.nodes = append(c.nodes, n)
 	c.ofEps[string(key)] = uint32(len(c.nodes) - 1)
 	return uint32(len(c.nodes)-1) | mark
+}
+
+// answering are those of a group of endpoints that their common name leads to. It
+// leads to none of those returned where none of them is named.
+func (c *compiler) answering(eps []uint32) (some []uint32, named bool) {
+	for _, has := range []func(*endpoint) bool{
+		func(e *endpoint) bool { return e.published },
+		func(e *endpoint) bool { return e.named },
+	} {
+		some := slices.DeleteFunc(slices.Clone(eps), func(i uint32) bool { return !has(&c.eps[i]) })
+		if len(some) > 0 {
+			return some, true
+		}
+	}
+	return eps, false
 }
 
 // unique sorts and removes what stands twice.

@@ -2,6 +2,7 @@ package zones
 
 import (
 	"math"
+	"sync/atomic"
 
 	"epdns/zones/rank"
 )
@@ -28,10 +29,11 @@ func (a *Answer) rank(want int) {
 	}
 	a.targets = rank.Targets{Order: s.order}
 	if x := r.ranking; x != nil && !a.own {
-		a.targets.Weights, a.targets.Sums, a.targets.Keys = x.weights, x.sums, x.keys
+		a.targets.Weights, a.targets.Sums = x.weights, x.sums
+		a.targets.Keys, a.targets.Sorted = x.keys, x.sorted
 	}
 	if s.order == rank.Rotate && !a.own {
-		a.client.Turn = s.turn.Add(1)
+		a.client.Turn = s.turnOf(r.list).Add(1)
 	}
 	d := &a.decision
 	*d = decision{topology: topology, share: 1, want: want, tier: 3}
@@ -40,7 +42,7 @@ func (a *Answer) rank(want int) {
 		return
 	}
 	a.ask()
-	a.client.Key = a.asker.key
+	a.client.Key, a.luck = a.asker.key, a.asker.key
 	if a.asker.neutral && s.order == rank.Hash {
 		a.targets.Order = rank.Shuffle
 	}
@@ -52,10 +54,10 @@ func (a *Answer) rank(want int) {
 	var members []uint32
 	if topology == TopologyHints {
 		if x := r.ranking; x != nil {
-			members = x.hints.of(a.asker.where)
-		}
-		if a.targets.List = members; members != nil {
-			all, a.targets.Sums, d.hinted = span{0, len(members)}, nil, true
+			if h := x.hints.find(a.asker.where); h != nil {
+				members = h.members
+				all, a.targets.List, a.targets.Sums, d.hinted = span{0, len(members)}, members, h.sums, true
+			}
 		}
 	}
 	near := s.areas.near(a.asker.where)
@@ -75,6 +77,17 @@ func (a *Answer) rank(want int) {
 	}
 }
 
+// turnOf counts the answers of a type.
+func (s *service) turnOf(l *list) *atomic.Uint32 {
+	switch l {
+	case &s.v4.list:
+		return &s.turns.a
+	case &s.v6.list:
+		return &s.turns.aaaa
+	}
+	return &s.turns.srv
+}
+
 // cut is the part of a span that lies within another; if nothing does, it is empty.
 func (s span) cut(by span) span {
 	s.start = min(max(s.start, by.start), by.end)
@@ -82,8 +95,8 @@ func (s span) cut(by span) span {
 }
 
 // within are the endpoints of the set at these places.
-func (a *Answer) within(places span) span {
-	return span{a.records.before(nil, uint32(places.start)), a.records.before(nil, uint32(places.end))}
+func (r *rrset) within(places span) span {
+	return span{r.before(nil, uint32(places.start)), r.before(nil, uint32(places.end))}
 }
 
 // tier adds a tier to the order.
@@ -101,7 +114,7 @@ func (a *Answer) nearest(near [4]span, want int) {
 	var tiers [4]span
 	chosen := 3
 	for t := range near {
-		tiers[t] = a.within(near[t])
+		tiers[t] = a.records.within(near[t])
 		if t < chosen && tiers[t].len() >= max(1, int(a.service.min)) && a.service.ready.share(near[t]) > 0 {
 			chosen = t
 		}
@@ -123,14 +136,22 @@ func (a *Answer) nearest(near [4]span, want int) {
 			far = a.spilled(in.len(), share, want)
 		}
 		a.tier(rank.Tier{Start: in.start, End: in.end}, min(want-far, in.len()), uint16(chosen))
-		for ; far > 0 && next < 4; next++ {
-			had := len(a.order)
+		had := len(a.order)
+		for ; len(a.order) < had+far && next < 4; next++ {
 			a.tier(outside(tiers[next], tiers[next-1]), min(want, had+far), uint16(chosen))
-			far -= len(a.order) - had
 		}
+		a.mix(had)
 		return
 	}
-	a.tier(rank.Tier{Start: in.start, End: in.end}, want, uint16(chosen))
+	far := 0
+	if spills && want <= in.len() { // some of those few are far, so that weights can do the rest
+		if far = 1; want > 1 {
+			far = max(1, int(math.Round(float64(want)*(1-share))))
+		} else if a.lot() < share {
+			far = 0
+		}
+	}
+	a.tier(rank.Tier{Start: in.start, End: in.end}, want-far, uint16(chosen))
 	for ; next < 4; next++ {
 		out := outside(tiers[next], tiers[next-1])
 		if out.Len() == 0 {
@@ -142,7 +163,7 @@ func (a *Answer) nearest(near [4]span, want int) {
 		}
 		a.tier(out, want, priority)
 		if spills && len(a.segments) == 2 {
-			a.scaleWeights(in, out, share)
+			a.scaleWeights(share)
 		}
 		spills = false
 	}
@@ -169,38 +190,74 @@ func (a *Answer) spilled(near int, share float64, want int) int {
 	if far == 0 {
 		return 0
 	}
-	if high, low := part(far), part(far-1); high > low && a.client.Chance() >= (rest-low)/(high-low) {
+	if high, low := part(far), part(far-1); high > low && a.lot() >= (rest-low)/(high-low) {
 		far--
 	}
 	return far
 }
 
+// lot is a number from 0 up to but not 1, by chance where the order of endpoints is,
+// and else always the same: for the asker, or for all.
+func (a *Answer) lot() float64 {
+	switch a.targets.Order {
+	case rank.Hash:
+		a.luck = rank.Mix(a.luck + 1)
+		return float64(a.luck>>11) / (1 << 53)
+	case rank.Fixed:
+		return 0.5
+	}
+	return a.client.Chance()
+}
+
+// mix puts those from place near on among those before, for the many clients that take
+// the first address: each place is as likely for each, and both keep their own order.
+func (a *Answer) mix(near int) {
+	if near == 0 || near == len(a.order) || a.targets.Order == rank.Fixed {
+		return
+	}
+	a.far = append(a.far[:0], a.order[near:]...)
+	for far := len(a.far); far > 0 && near > 0; {
+		if i := near + far - 1; a.lot()*float64(near+far) < float64(far) {
+			far--
+			a.order[i] = a.far[far]
+		} else {
+			near--
+			a.order[i] = a.order[near]
+		}
+		if near == 0 {
+			copy(a.order, a.far[:far])
+		}
+	}
+	a.segments = append(a.segments[:0], segment{len(a.order), a.segments[0].priority, 1})
+}
+
 // scaleWeights sets the scales of two segments so that clients divide their load
 // between them: the first gets its share, the second the rest. The smallest weight
 // becomes 100 if the largest can be as many times as large.
-func (a *Answer) scaleWeights(in span, out rank.Tier, share float64) {
-	t := &a.targets
-	sum := func(start, end int) (n uint64, least, most uint16) {
-		least = math.MaxUint16
-		for i := start; i < end; i++ {
-			w := uint16(1)
-			if t.Weights != nil {
-				w = t.Weights[i]
-			}
-			n, least, most = n+uint64(w), min(least, w), max(most, w)
-		}
-		return n, least, most
-	}
-	nearSum, nearLeast, nearMost := sum(in.start, in.end)
-	farSum, farLeast, farMost := sum(out.Start, out.End)
-	sum2, least2, most2 := sum(out.Start2, out.End2)
-	farSum, farLeast, farMost = farSum+sum2, min(farLeast, least2), max(farMost, most2)
-	if nearSum == 0 || farSum == 0 || share <= 0 {
+func (a *Answer) scaleWeights(share float64) {
+	near, far := a.sumWeights(0, a.segments[0].end), a.sumWeights(a.segments[0].end, a.segments[1].end)
+	if near.all == 0 || far.all == 0 || share <= 0 {
 		return
 	}
-	ratio := float64(nearSum) * (1 - share) / share / float64(farSum)
-	least := min(float64(nearLeast), float64(farLeast)*ratio)
-	most := max(float64(nearMost), float64(farMost)*ratio)
+	ratio := near.all * (1 - share) / share / far.all
+	least, most := min(near.least, far.least*ratio), max(near.most, far.most*ratio)
 	scale := min(100/least, math.MaxUint16/most)
 	a.segments[0].scale, a.segments[1].scale = scale, scale*ratio
+}
+
+// weightSum is what the weights of some endpoints come to.
+type weightSum struct{ all, least, most float64 }
+
+func (a *Answer) sumWeights(start, end int) (w weightSum) {
+	for i, endpoint := range a.order[start:end] {
+		weight := 1.0
+		if t := &a.targets; t.Weights != nil {
+			weight = float64(t.Weights[endpoint])
+		}
+		if w.all += weight; i == 0 {
+			w.least = weight
+		}
+		w.least, w.most = min(w.least, weight), max(w.most, weight)
+	}
+	return w
 }

@@ -12,8 +12,9 @@ package zones
 // scope is the part of a Service that a name asks for.
 type scope struct {
 	given   bool
-	prefers bool  // all, where nothing is there
-	area    *area // nil: nothing is there
+	prefers bool // all, where nothing is there
+	there   bool // something is
+	places  span
 }
 
 func isScope(label []byte) bool {
@@ -40,21 +41,26 @@ func (a *Answer) scoped(name []byte, n int, v *view, typ uint16) {
 		return
 	}
 	values := n - 2
-	first := 0
-	if values > 1 && isUnderscored(a.label(name, 0)) {
-		if first = 1; values > 2 && isUnderscored(a.label(name, 1)) {
-			first = 2
-		}
-	}
 	if values == 0 {
 		a.nodata(false)
 		return
 	}
+	// No label of a value begins with an underscore: what does is a protocol, and what
+	// stands before it a port. Nothing else is there, or it would be below a name that
+	// does not exist (RFC 8020).
+	first := values
+	for first > 0 && !isUnderscored(a.label(name, first-1)) {
+		first--
+	}
+	if first == values || first > 2 {
+		a.nxdomain()
+		return
+	}
 	a.scope.given = true
-	a.scope.area = a.area(a.label(name, n-1), a.joined(name, first, values))
+	a.scope.places, a.scope.there = a.area(a.label(name, n-1), a.joined(name, first, values))
 	switch first {
 	case 0:
-		a.answer(typ, rrset{&a.service.v4.list, v.a}, rrset{&a.service.v6.list, v.aaaa}, rrset{&a.service.srv, v.srv})
+		a.answer(typ, &v.a, &v.aaaa, &v.srv)
 	case 1:
 		a.protocol(name, typ)
 	case 2:
@@ -75,7 +81,7 @@ func (a *Answer) joined(name []byte, first, end int) []byte {
 }
 
 // area are the Service's endpoints in what a scope's label and value name.
-func (a *Answer) area(label, value []byte) *area {
+func (a *Answer) area(label, value []byte) (places span, ok bool) {
 	areas := &a.service.areas
 	switch string(label) {
 	case "_zone":
@@ -86,22 +92,17 @@ func (a *Answer) area(label, value []byte) *area {
 	return areas.region(a.set.ids.regions.find(value))
 }
 
-// inScope is how many endpoints of a set are answered.
-func (a *Answer) inScope(r *rrset) int {
-	if !a.scope.given || r.n == 0 {
-		return r.n
-	}
-	return a.chosen(r).len()
-}
-
 // chosen are the endpoints of a set that its scope chooses, all where there is none.
 func (a *Answer) chosen(r *rrset) span {
-	if !a.scope.given {
+	switch {
+	case r.set == nil:
+		return span{}
+	case !a.scope.given:
 		return span{0, r.n}
 	}
 	var in span
-	if area := a.scope.area; area != nil {
-		in = span{r.before(nil, area.start), r.before(nil, area.end)}
+	if a.scope.there {
+		in = r.within(a.scope.places)
 	}
 	if in.len() == 0 && a.scope.prefers {
 		return span{0, r.n}

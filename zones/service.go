@@ -25,9 +25,9 @@ type service struct {
 	cname    []byte // its record, nil where the target is no name
 
 	rules
-	turn *atomic.Uint32 // for Rotate
+	turns *turns // for Rotate
 
-	v4, v6 addresses
+	v4, v6 *addresses
 	srv    list
 	areas  areas
 	ready  *ready // where somebody is not ready and it matters
@@ -52,6 +52,10 @@ type rules struct {
 	topology                   Topology // never TopologyAuto
 	order                      rank.Order
 }
+
+// turns count the answers of each type: whoever asks for A and AAAA in turns, as libc
+// does, must not meet every other endpoint only.
+type turns struct{ a, aaaa, srv atomic.Uint32 }
 
 // addresses are the A or the AAAA records, each address once.
 type addresses struct {
@@ -87,12 +91,21 @@ type portName struct {
 	protocol registry.Protocol
 }
 
-func (s *service) nodeA(n *node) rrset    { return picked(&s.v4.list, s.picks[n.a:n.aaaa]) }
-func (s *service) nodeAAAA(n *node) rrset { return picked(&s.v6.list, s.picks[n.aaaa:n.srv]) }
-func (s *service) nodeSRV(n *node) rrset  { return picked(&s.srv, s.picks[n.srv:n.end]) }
+// nodeSets are the sets of a name below the Service.
+type nodeSets struct {
+	a, aaaa, srv set
+	picked       [3]ranking
+}
 
-func picked(l *list, records []uint32) rrset {
-	return rrset{list: l, set: set{records: records, n: len(records)}}
+// fill makes them those of a node.
+func (x *nodeSets) fill(s *service, n *node) {
+	pick := func(i int, records []uint32) set {
+		x.picked[i].records = records
+		return set{n: len(records), ranking: &x.picked[i]}
+	}
+	x.a = pick(0, s.picks[n.a:n.aaaa])
+	x.aaaa = pick(1, s.picks[n.aaaa:n.srv])
+	x.srv = pick(2, s.picks[n.srv:n.end])
 }
 
 // view is the Service's own view for a Readiness.
@@ -182,10 +195,13 @@ func (l *list) place(record uint32) uint32 {
 
 func (s *service) family(addr netip.Addr) *addresses {
 	if addr.Is4() {
-		return &s.v4
+		return s.v4
 	}
-	return &s.v6
+	return s.v6
 }
+
+// noAddresses are those of a family that a Service has none of.
+var noAddresses = [...]*addresses{{list: list{size: sizeA}}, {list: list{size: sizeAAAA}}}
 
 // appendCanonical appends the wire name that PTR records of an address point to:
 // its first host name, else in some zones its first pod's, else the address with

@@ -66,7 +66,7 @@ type holder struct {
 	named, host bool
 	ready       bool
 	clusterDNS  bool // the address is one of the cluster's own DNS
-	created     int32
+	created     uint32
 	where       where
 }
 
@@ -109,8 +109,9 @@ type Question struct {
 
 	// From is who asks, an IPv4 address not as an IPv6 one. Subnet is for whom, if
 	// a forwarder says so that Trusts knows; it has no bits beyond its length.
-	From   netip.Addr
-	Subnet netip.Prefix
+	// Unbelieved is what somebody else says, which counts for nothing and is explained.
+	From               netip.Addr
+	Subnet, Unbelieved netip.Prefix
 }
 
 // RCODEs (RFC 1035 section 4.1.1) and extended errors (RFC 8914) of an Answer.
@@ -124,10 +125,11 @@ const (
 	EDENotAuthoritative = 20
 )
 
-// Lookup finds the answer to q and leaves it in ans, whose room is used again.
+// Lookup finds the answer to q and leaves it in ans, whose room is used again. It
+// keeps q, which must not change until ans is not needed any more.
 func (s *Set) Lookup(q *Question, ans *Answer) {
 	ans.reset(s)
-	ans.question = *q
+	ans.question = q
 	ans.local[0] = q.Local
 	ans.lookup(q.Name, q.Type)
 }
@@ -262,7 +264,7 @@ func (a *Answer) ofService(name []byte, n int, typ uint16) {
 	}
 	switch {
 	case n == 0:
-		a.answer(typ, rrset{&a.service.v4.list, v.a}, rrset{&a.service.v6.list, v.aaaa}, rrset{&a.service.srv, v.srv})
+		a.answer(typ, &v.a, &v.aaaa, &v.srv)
 	case isScope(a.label(name, n-1)):
 		a.scoped(name, n, v, typ)
 	case n == 1 && !viewed && !a.set.cfg.noExplain && string(a.label(name, 0)) == "_explain":
@@ -301,7 +303,8 @@ func (a *Answer) endpoint(label []byte, typ uint16) {
 		return
 	}
 	a.own = true
-	a.answer(typ, a.service.nodeA(n), a.service.nodeAAAA(n), a.service.nodeSRV(n))
+	a.ofNode.fill(a.service, n)
+	a.answer(typ, &a.ofNode.a, &a.ofNode.aaaa, &a.ofNode.srv)
 }
 
 // explain answers _explain.<svc>.<ns>: why the asker gets what it gets.
@@ -309,6 +312,7 @@ func (a *Answer) explain(typ uint16) {
 	switch typ {
 	case TypeTXT:
 		a.single = singleExplain
+		a.ask()
 	case TypeANY:
 		a.single = singleANY
 	default:
@@ -335,7 +339,7 @@ func (a *Answer) port(name []byte, v *view, typ uint16) {
 	for i := range a.service.ports {
 		p := &a.service.ports[i]
 		if len(port) > 1 && port[0] == '_' && string(port[1:]) == p.name && string(protocol) == protocolLabels[p.protocol] {
-			a.answer(typ, rrset{}, rrset{}, rrset{&a.service.srv, v.ports[i]})
+			a.answer(typ, &noSet, &noSet, &v.ports[i])
 			return
 		}
 	}
@@ -347,26 +351,35 @@ func (a *Answer) port(name []byte, v *view, typ uint16) {
 var protocolLabels = [...]string{registry.TCP: "_tcp", registry.UDP: "_udp", registry.SCTP: "_sctp"}
 
 // answer picks the set of the type asked for, and of that what lies in the scope.
-func (a *Answer) answer(typ uint16, v4, v6, srv rrset) {
-	n := a.inScope(&v4) + a.inScope(&v6) + a.inScope(&srv)
+func (a *Answer) answer(typ uint16, v4, v6, srv *set) {
 	switch typ {
 	case TypeA:
-		a.records = v4
+		a.records = rrset{&a.service.v4.list, v4}
 	case TypeAAAA:
-		a.records = v6
+		a.records = rrset{&a.service.v6.list, v6}
 	case TypeSRV:
-		a.records = srv
+		a.records = rrset{&a.service.srv, srv}
 		a.glue = true
-	case TypeANY:
-		if n > 0 {
-			a.single = singleANY
-			return
+	}
+	if a.records.set != nil && a.chosen(&a.records).len() > 0 {
+		return
+	}
+	n := v4.n + v6.n + srv.n
+	if a.scope.given {
+		n = 0
+		for _, r := range []rrset{{&a.service.v4.list, v4}, {&a.service.v6.list, v6}, {&a.service.srv, srv}} {
+			n += a.chosen(&r).len()
 		}
 	}
-	if a.inScope(&a.records) == 0 {
-		a.nodata(n == 0)
+	if typ == TypeANY && n > 0 {
+		a.single = singleANY
+		return
 	}
+	a.nodata(n == 0)
 }
+
+// noSet is the set of a type that a name never has.
+var noSet set
 
 func (a *Answer) apex(typ uint16) {
 	switch typ {

@@ -2,7 +2,6 @@ package zones
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	"epdns/registry"
@@ -17,24 +16,25 @@ type view struct {
 
 // set is records of one list that answer together.
 type set struct {
-	records []uint32 // in order of their places; nil: the first n
-	heads   []uint32 // where the records of each endpoint begin; nil: each has one
-	n       int      // endpoints
-	*ranking
+	n        int // endpoints
+	*ranking     // nil: the first n records of the list, one of each endpoint, and no more to know
 }
 
-// ranking is what more is known of a set's endpoints.
+// ranking is which records a set has, and what more is known of their endpoints.
 type ranking struct {
+	records []uint32 // in order of their places; nil: the first n
+	heads   []uint32 // where the records of each endpoint begin; nil: each has one
 	weights []uint16 // nil: the same for all
 	sums    []uint64
 	keys    []uint64 // for Hash and Fixed
+	sorted  []uint32 // for Fixed
 	hints   *hints
 }
 
 // rrset is a set and the list that its records are of.
 type rrset struct {
 	*list
-	set
+	*set
 }
 
 // span is endpoints or records from start up to end.
@@ -42,17 +42,18 @@ type span struct{ start, end int }
 
 func (s span) len() int { return s.end - s.start }
 
-// first and last are the records of one endpoint of a set, in set.records.
+// first is where the records of an endpoint of a set begin, for at.
 func (s *set) first(endpoint uint32) uint32 {
-	if s.heads != nil {
+	if s.ranking != nil && s.heads != nil {
 		return s.heads[endpoint]
 	}
 	return endpoint
 }
 
+// after is where they end.
 func (s *set) after(endpoint uint32) uint32 {
 	switch {
-	case s.heads == nil:
+	case s.ranking == nil || s.heads == nil:
 		return endpoint + 1
 	case int(endpoint)+1 < len(s.heads):
 		return s.heads[endpoint+1]
@@ -60,9 +61,9 @@ func (s *set) after(endpoint uint32) uint32 {
 	return uint32(len(s.records)) // sets with heads have records
 }
 
-// at is the record at a place of set.records.
+// at is a record of the list.
 func (s *set) at(i uint32) uint32 {
-	if s.records != nil {
+	if s.ranking != nil && s.records != nil {
 		return s.records[i]
 	}
 	return i
@@ -70,11 +71,14 @@ func (s *set) at(i uint32) uint32 {
 
 // count is the number of records.
 func (s *set) count() int {
-	if s.heads != nil {
+	if s.ranking != nil && s.heads != nil {
 		return len(s.records)
 	}
 	return s.n
 }
+
+// plain says whether the set is the first records of its list.
+func (s *set) plain() bool { return s.ranking == nil || s.records == nil && s.heads == nil }
 
 // before is how many of the endpoints, or of the members among them where those are
 // given, stand before a place.
@@ -82,7 +86,7 @@ func (r *rrset) before(members []uint32, place uint32) int {
 	i, j := 0, r.n
 	if members != nil {
 		j = len(members)
-	} else if r.records == nil && r.heads == nil && r.pos == nil {
+	} else if r.plain() && r.pos == nil {
 		return min(int(place), r.n)
 	}
 	for i < j {
@@ -100,115 +104,152 @@ func (r *rrset) before(members []uint32, place uint32) int {
 	return i
 }
 
-// area is the run of endpoints of one node, zone or region.
-type area struct {
-	where      // a zone's has no node, a region's no zone
-	start, end uint32
-}
+// area is a run of endpoints.
+type area struct{ start, end uint32 }
 
 func (a *area) span() span { return span{int(a.start), int(a.end)} }
 
-// areas are the endpoints of a Service by their places.
+// areas are the endpoints of a Service by their places: a run for each node, zone and
+// region, in order of places.
 type areas struct {
-	nodes, zones, regions []area   // in order of places
-	byNode                []uint32 // nodes in order of their numbers, where there are many
+	runs           []run    // of nodes, then of zones, then of regions
+	zones, regions int32    // where those begin
+	byNode         []uint32 // nodes in order of their numbers, where there are many
 }
+
+// run is the endpoints of a node, zone or region: from the end of the one before.
+type run struct{ id, end uint32 }
 
 // fewNodes are looked at one by one.
 const fewNodes = 16
 
 // newAreas puts endpoints, which stand in order of their places, together.
 func newAreas(eps []endpoint) (a areas) {
-	put := func(list []area, w where, i int) []area {
-		if n := len(list); n > 0 && list[n-1].where == w {
-			list[n-1].end = uint32(i) + 1
-			return list
+	put := func(id func(where) uint32, differ func(v, w where) bool) {
+		for i := range eps {
+			if i > 0 && !differ(eps[i-1].where, eps[i].where) {
+				a.runs[len(a.runs)-1].end++
+				continue
+			}
+			a.runs = append(a.runs, run{id(eps[i].where), uint32(i) + 1})
 		}
-		return append(list, area{w, uint32(i), uint32(i) + 1})
 	}
-	for i := range eps {
-		w := eps[i].where
-		a.nodes = put(a.nodes, w, i)
-		a.zones = put(a.zones, where{zone: w.zone, region: w.region}, i)
-		a.regions = put(a.regions, where{region: w.region}, i)
-	}
-	a.nodes, a.zones, a.regions = slices.Clip(a.nodes), slices.Clip(a.zones), slices.Clip(a.regions)
-	if len(a.nodes) > fewNodes {
-		a.byNode = make([]uint32, len(a.nodes))
+	otherRegion := func(v, w where) bool { return v.region != w.region }
+	otherZone := func(v, w where) bool { return v.zone != w.zone || otherRegion(v, w) }
+	put(func(w where) uint32 { return w.node }, func(v, w where) bool { return v != w })
+	a.zones = int32(len(a.runs))
+	put(func(w where) uint32 { return w.zone }, otherZone)
+	a.regions = int32(len(a.runs))
+	put(func(w where) uint32 { return w.region }, otherRegion)
+	a.runs = slices.Clip(a.runs)
+	if n := int(a.zones); n > fewNodes {
+		a.byNode = make([]uint32, n)
 		for i := range a.byNode {
 			a.byNode[i] = uint32(i)
 		}
-		slices.SortStableFunc(a.byNode, func(i, j uint32) int { return cmp.Compare(a.nodes[i].node, a.nodes[j].node) })
+		slices.SortStableFunc(a.byNode, func(i, j uint32) int { return cmp.Compare(a.runs[i].id, a.runs[j].id) })
 	}
 	return a
 }
 
-// all are all endpoints.
-func (a *areas) all() span {
-	if len(a.nodes) == 0 {
-		return span{}
+func (a *areas) ofNodes() []run   { return a.runs[:a.zones] }
+func (a *areas) ofZones() []run   { return a.runs[a.zones:a.regions] }
+func (a *areas) ofRegions() []run { return a.runs[a.regions:] }
+
+// span are the endpoints of one of the runs.
+func spanOf(runs []run, i int) span {
+	start := 0
+	if i > 0 {
+		start = int(runs[i-1].end)
 	}
-	return span{0, int(a.nodes[len(a.nodes)-1].end)}
+	return span{start, int(runs[i].end)}
 }
 
-// at is the place of an endpoint.
-func (a *areas) at(endpoint uint32) where {
-	i, _ := slices.BinarySearchFunc(a.nodes, endpoint, func(n area, e uint32) int {
-		if n.end <= e {
-			return -1
-		}
-		return 1
-	})
-	return a.nodes[i].where
-}
-
-// node is the area of a node, nil if it has no endpoints here.
-func (a *areas) node(node uint32) *area {
-	switch {
-	case node == 0:
-		return nil
-	case a.byNode == nil:
-		for i := range a.nodes {
-			if a.nodes[i].node == node {
-				return &a.nodes[i]
-			}
-		}
-		return nil
-	}
-	i, j := 0, len(a.byNode)
+// holding is the run that an endpoint is in.
+func holding(runs []run, endpoint int) int {
+	i, j := 0, len(runs)-1
 	for i < j {
-		if h := int(uint(i+j) >> 1); a.nodes[a.byNode[h]].node < node {
+		if h := int(uint(i+j) >> 1); int(runs[h].end) <= endpoint {
 			i = h + 1
 		} else {
 			j = h
 		}
 	}
-	if i < len(a.byNode) && a.nodes[a.byNode[i]].node == node {
-		return &a.nodes[a.byNode[i]]
-	}
-	return nil
+	return i
 }
 
-func (a *areas) zone(zone, region uint32) *area {
-	var other *area // of that name in another region, which is the same for want of a better
-	for i := range a.zones {
-		if z := &a.zones[i]; zone != 0 && z.zone == zone {
-			if z.region == region {
-				return z
+// all are all endpoints.
+func (a *areas) all() span {
+	if len(a.runs) == 0 {
+		return span{}
+	}
+	return span{0, int(a.runs[len(a.runs)-1].end)}
+}
+
+// at is the place of an endpoint.
+func (a *areas) at(endpoint uint32) where {
+	is := func(runs []run) uint32 { return runs[holding(runs, int(endpoint))].id }
+	return where{is(a.ofNodes()), is(a.ofZones()), is(a.ofRegions())}
+}
+
+// node are the endpoints on a node.
+func (a *areas) node(node uint32) (s span, ok bool) {
+	nodes := a.ofNodes()
+	if node == 0 {
+		return s, false
+	}
+	if a.byNode == nil {
+		for i := range nodes {
+			if nodes[i].id == node {
+				return spanOf(nodes, i), true
 			}
-			other = z
+		}
+		return s, false
+	}
+	i, j := 0, len(a.byNode)
+	for i < j {
+		if h := int(uint(i+j) >> 1); nodes[a.byNode[h]].id < node {
+			i = h + 1
+		} else {
+			j = h
 		}
 	}
-	return other
+	if i < len(a.byNode) && nodes[a.byNode[i]].id == node {
+		return spanOf(nodes, int(a.byNode[i])), true
+	}
+	return s, false
 }
 
-func (a *areas) region(region uint32) *area {
-	for i := range a.regions {
-		if region != 0 && a.regions[i].region == region {
-			return &a.regions[i]
+// zone are the endpoints in a zone, of that region where there are zones of that name
+// in several.
+func (a *areas) zone(zone, region uint32) (s span, ok bool) {
+	zones := a.ofZones()
+	for i := range zones {
+		if zone != 0 && zones[i].id == zone {
+			s, ok = spanOf(zones, i), true
+			if a.regionAt(s) == region {
+				break
+			}
 		}
 	}
-	return nil
+	return s, ok
+}
+
+// regionAt is the region of some endpoints of one region.
+func (a *areas) regionAt(s span) uint32 {
+	regions := a.ofRegions()
+	return regions[holding(regions, s.start)].id
+}
+
+// region are the endpoints in a region.
+func (a *areas) region(region uint32) (s span, ok bool) {
+	regions := a.ofRegions()
+	for i := range regions {
+		if region != 0 && regions[i].id == region {
+			return spanOf(regions, i), true
+		}
+	}
+	return s, false
 }
 
 // near are the endpoints on the node, in the zone and in the region of a place, and
@@ -216,34 +257,34 @@ func (a *areas) region(region uint32) *area {
 // endpoints here, theirs are the zone and region that count.
 func (a *areas) near(p where) (t [4]span) {
 	t[3] = a.all()
-	node := a.node(p.node)
-	if node != nil {
-		p = node.where
+	node, onNode := a.node(p.node)
+	if onNode {
+		p = a.at(uint32(node.start))
 	}
-	zone := a.zone(p.zone, p.region)
-	if zone != nil {
-		p.region = zone.region
+	zone, inZone := a.zone(p.zone, p.region)
+	if inZone {
+		p.region = a.regionAt(zone)
 	}
-	region := a.region(p.region)
+	region, inRegion := a.region(p.region)
 	switch {
-	case region != nil:
-		t[2] = region.span()
-	case zone != nil:
-		t[2] = zone.span()
-	case node != nil:
-		t[2] = node.span()
+	case inRegion:
+		t[2] = region
+	case inZone:
+		t[2] = zone
+	case onNode:
+		t[2] = node
 	}
 	switch {
-	case zone != nil:
-		t[1] = zone.span()
-	case node != nil:
-		t[1] = node.span()
+	case inZone:
+		t[1] = zone
+	case onNode:
+		t[1] = node
 	default:
 		t[1] = span{t[2].start, t[2].start}
 	}
 	t[0] = span{t[1].start, t[1].start}
-	if node != nil {
-		t[0] = node.span()
+	if onNode {
+		t[0] = node
 	}
 	return t
 }
@@ -258,12 +299,20 @@ type hints struct {
 type hinted struct {
 	id      uint32
 	members []uint32 // endpoints of the set
+	sums    []uint64 // of their weights, as ranking.sums
 	ready   bool     // one of them is
 }
 
 // of are the endpoints that are meant for a place: those for the node, else those for
 // the zone; nil where hints do not count there.
 func (h *hints) of(p where) []uint32 {
+	if m := h.find(p); m != nil {
+		return m.members
+	}
+	return nil
+}
+
+func (h *hints) find(p where) *hinted {
 	if h == nil {
 		return nil
 	}
@@ -273,7 +322,7 @@ func (h *hints) of(p where) []uint32 {
 	return hintedFor(h.zones, p.zone)
 }
 
-func hintedFor(list []hinted, id uint32) []uint32 {
+func hintedFor(list []hinted, id uint32) *hinted {
 	if id == 0 {
 		return nil
 	}
@@ -281,7 +330,7 @@ func hintedFor(list []hinted, id uint32) []uint32 {
 	if !ok {
 		return nil
 	}
-	return list[i].members
+	return &list[i]
 }
 
 // ready counts, before each endpoint and in all, those that are ready and those that
@@ -398,65 +447,75 @@ func (m *members) collect(l *list, records func(*endpoint) []uint32, in func(*en
 		}
 	}
 	all = unique(all)
-	for i, r := range all {
-		if i == 0 || l.place(r) != l.place(all[i-1]) {
-			s.heads = append(s.heads, uint32(i))
+	r := &ranking{}
+	for i, record := range all {
+		if i == 0 || l.place(record) != l.place(all[i-1]) {
+			r.heads = append(r.heads, uint32(i))
 		}
 	}
-	s.n = len(s.heads)
+	s = set{n: len(r.heads), ranking: r}
 	if s.n == len(all) {
-		s.heads = nil
+		r.heads = nil
 	}
-	s.heads = slices.Clip(s.heads)
-	if s.heads != nil || len(all) > 0 && int(all[len(all)-1]) != len(all)-1 {
-		s.records = slices.Clip(all)
+	if r.heads != nil || len(all) > 0 && int(all[len(all)-1]) != len(all)-1 {
+		r.records, r.heads = slices.Clip(all), slices.Clip(r.heads)
 	}
-	s.ranking = m.rank(l, &s, records)
+	m.rank(l, &s, records)
+	if r.records == nil && r.weights == nil && r.keys == nil && r.hints == nil {
+		s.ranking = nil
+	}
 	return s
 }
 
-// rank is what more is to be known of a set, nil if nothing is.
-func (m *members) rank(l *list, s *set, records func(*endpoint) []uint32) *ranking {
-	c := m.c
-	var r ranking
-	weighted := false
-	for i := range s.n {
-		w := max(1, c.eps[l.place(s.at(s.first(uint32(i))))].weight)
-		r.weights = append(r.weights, w)
-		weighted = weighted || w != r.weights[0]
-	}
-	if !weighted {
-		r.weights = nil
-	} else {
-		r.sums = make([]uint64, s.n+1)
-		for i, w := range r.weights {
-			r.sums[i+1] = r.sums[i] + uint64(w)
+// rank finds out what more is to be known of a set.
+func (m *members) rank(l *list, s *set, records func(*endpoint) []uint32) {
+	c, r := m.c, s.ranking
+	of := func(i uint32) *endpoint { return &c.eps[l.place(s.at(s.first(i)))] }
+	for i := range uint32(s.n) {
+		if w := max(1, of(i).weight); w != max(1, of(0).weight) {
+			r.weights, r.sums = make([]uint16, s.n), make([]uint64, s.n+1)
+			break
 		}
+	}
+	for i := range r.weights {
+		r.weights[i] = max(1, of(uint32(i)).weight)
+		r.sums[i+1] = r.sums[i] + uint64(r.weights[i])
 	}
 	switch c.order {
 	case rank.Hash:
 		for i := range s.n {
-			r.keys = append(r.keys, c.hashKey(&c.eps[l.place(s.at(s.first(uint32(i))))]))
+			r.keys = append(r.keys, c.hashKey(of(uint32(i))))
 		}
 	case rank.Fixed:
-		r.keys = make([]uint64, s.n)
-		byAddr := make([]uint32, s.n)
-		for i := range byAddr {
-			byAddr[i] = uint32(i)
+		r.keys, r.sorted = make([]uint64, s.n), make([]uint32, s.n)
+		for i := range r.sorted {
+			r.sorted[i] = uint32(i)
 		}
-		addr := func(i uint32) netip.Addr { return c.eps[l.place(s.at(s.first(i)))].addr }
-		slices.SortStableFunc(byAddr, func(i, j uint32) int { return addr(i).Compare(addr(j)) })
-		for rank, i := range byAddr {
+		slices.SortStableFunc(r.sorted, func(i, j uint32) int { return of(i).addr.Compare(of(j).addr) })
+		for rank, i := range r.sorted {
 			r.keys[i] = uint64(rank)
 		}
 	}
 	if c.topology == TopologyHints {
 		r.hints = m.hints(l, s, records)
+		r.sumHinted()
 	}
-	if r.weights == nil && r.keys == nil && r.hints == nil {
-		return nil
+}
+
+// sumHinted sums the weights of those who are meant for each place.
+func (r *ranking) sumHinted() {
+	if r.hints == nil || r.weights == nil {
+		return
 	}
-	return &r
+	for _, list := range [][]hinted{r.hints.nodes, r.hints.zones} {
+		for i := range list {
+			h := &list[i]
+			h.sums = make([]uint64, len(h.members)+1)
+			for j, member := range h.members {
+				h.sums[j+1] = h.sums[j] + uint64(r.weights[member])
+			}
+		}
+	}
 }
 
 // hashKey tells an endpoint from others, alike on every replica: by its address and
@@ -487,13 +546,12 @@ func (m *members) hints(l *list, s *set, records func(*endpoint) []uint32) *hint
 			continue
 		}
 		forNodes, forZones := e.hints.Nodes(), e.hints.Zones()
-		in := false
-		for _, r := range records(e) {
+		of := records(e)
+		for _, r := range of {
 			n, ok := member[r]
 			if !ok {
-				continue
+				continue // of weight 0
 			}
-			in = true
 			for _, name := range forNodes {
 				hint(nodes, c.ids.nodes.give(name), n, e.ready)
 			}
@@ -501,7 +559,7 @@ func (m *members) hints(l *list, s *set, records func(*endpoint) []uint32) *hint
 				hint(zones, c.ids.zones.give(name), n, e.ready)
 			}
 		}
-		if in && e.ready {
+		if len(of) > 0 && e.ready {
 			anyReady = true
 			allNodes = allNodes && len(forNodes) > 0
 			allZones = allZones && len(forZones) > 0

@@ -123,14 +123,14 @@ func (s *service) walk(w *walker) {
 		if len(name) > maxName {
 			return
 		}
-		w.putSet(name, rrset{&s.v4.list, v.a})
-		w.putSet(name, rrset{&s.v6.list, v.aaaa})
-		w.putSet(name, rrset{&s.srv, v.srv})
+		w.putSet(name, rrset{&s.v4.list, &v.a})
+		w.putSet(name, rrset{&s.v6.list, &v.aaaa})
+		w.putSet(name, rrset{&s.srv, &v.srv})
 		for i, p := range s.ports {
 			owner = appendLabel(owner[:0], "_"+p.name)
 			owner = append(appendLabel(owner, protocolLabels[p.protocol]), name...)
 			if len(owner) <= maxName {
-				w.putSet(owner, rrset{&s.srv, v.ports[i]})
+				w.putSet(owner, rrset{&s.srv, &v.ports[i]})
 			}
 		}
 	}
@@ -140,9 +140,11 @@ func (s *service) walk(w *walker) {
 	}
 	put := func(label string, n *node) {
 		owner = append(appendLabel(owner[:0], label), s.suffix...)
-		w.putSet(owner, s.nodeA(n))
-		w.putSet(owner, s.nodeAAAA(n))
-		w.putSet(owner, s.nodeSRV(n))
+		var sets nodeSets
+		sets.fill(s, n)
+		w.putSet(owner, rrset{&s.v4.list, &sets.a})
+		w.putSet(owner, rrset{&s.v6.list, &sets.aaaa})
+		w.putSet(owner, rrset{&s.srv, &sets.srv})
 	}
 	for i := range s.labels {
 		if l := &s.labels[i]; l.node&nameless == 0 {

@@ -79,6 +79,12 @@ func newAtlas(nodes []*registry.Node, clients *Clients, id *ids) *atlas {
 			}
 		}
 	}
+	// A Node that does not say its region is in that of its zone.
+	place := func(n *registry.Node) where {
+		w := id.give(n.Name, n.Zone, n.Region)
+		w.region = orElse(w.region, a.regions[w.zone])
+		return w
+	}
 	var list []rangeEntry
 	// Of two Nodes with one address, one that is ready counts.
 	sorted := slices.Clone(nodes)
@@ -89,7 +95,7 @@ func newAtlas(nodes []*registry.Node, clients *Clients, id *ids) *atlas {
 		return strings.Compare(a.Name, b.Name)
 	})
 	for _, n := range sorted {
-		w := id.give(n.Name, n.Zone, n.Region)
+		w := place(n)
 		if clients.Off&FromNodes == 0 {
 			for _, addr := range n.Addresses {
 				list = append(list, newRange(netip.PrefixFrom(addr, addr.BitLen()), w, FromNodes))
@@ -99,7 +105,7 @@ func newAtlas(nodes []*registry.Node, clients *Clients, id *ids) *atlas {
 	for _, n := range sorted {
 		if clients.Off&FromPodCIDRs == 0 {
 			for _, p := range n.PodCIDRs {
-				list = append(list, newRange(p, id.give(n.Name, n.Zone, n.Region), FromPodCIDRs))
+				list = append(list, newRange(p, place(n), FromPodCIDRs))
 			}
 		}
 	}
@@ -241,8 +247,12 @@ func (r *ranges) find(n uint128, most int, of Sources) (e *rangeEntry, piece int
 			i = h
 		}
 	}
+	least := 0
+	if n.hi == 0 && n.lo>>32 == 0xffff {
+		least = 96 // IPv6 prefixes, ::/0 among them, hold no IPv4 addresses
+	}
 	for at := r.piece[i]; at >= 0; at = r.entries[at].parent {
-		if e := &r.entries[at]; e.bits <= most && e.source&of != 0 {
+		if e := &r.entries[at]; least <= e.bits && e.bits <= most && e.source&of != 0 {
 			return e, i
 		}
 	}

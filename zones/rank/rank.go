@@ -30,6 +30,9 @@ type Tier struct{ Start, End, Start2, End2 int }
 // Len is the number of targets in a tier.
 func (t *Tier) Len() int { return t.End - t.Start + t.End2 - t.Start2 }
 
+// has says whether a place in the list is in the tier.
+func (t *Tier) has(at int) bool { return t.Start <= at && at < t.End || t.Start2 <= at && at < t.End2 }
+
 // at is the place in the list of target i of the tier.
 func (t *Tier) at(i int) int {
 	if n := t.End - t.Start; i >= n {
@@ -47,13 +50,14 @@ type Targets struct {
 
 	// Weights of each target, by its number; nil is the same for all. None is 0.
 	Weights []uint16
-	// Sums are the sums of the weights before each target and, last, of all. They
-	// belong to a nil List.
+	// Sums are the sums of the weights before each target of the list and, last, of all.
 	Sums []uint64
 
 	// Keys of each target, by its number: for Hash what tells it from others, for
 	// Fixed its rank.
 	Keys []uint64
+	// Sorted are the targets in order of their Keys, for Fixed, where List is nil.
+	Sorted []uint32
 }
 
 func (t *Targets) number(at int) uint32 {
@@ -92,10 +96,11 @@ func NewClient() *Client {
 // allocates only to grow dst and the client's room. Same targets, tier, client and
 // chance: same order.
 //
-// What it costs depends on want, and not on how many targets there are, for Shuffle
-// and Rotate; Hash and Fixed look at each target of the tier.
+// What it costs depends on want, and not on how many targets there are, but for Hash,
+// which looks at each target of the tier, and Fixed in a List or a tier that is a small
+// part of the targets.
 func (c *Client) Rank(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
-	n := tier.Len()
+	n, start := tier.Len(), len(dst)
 	if want = min(want, n); want <= 0 {
 		return dst
 	}
@@ -109,12 +114,21 @@ func (c *Client) Rank(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
 		}
 		return dst
 	case t.Order == Hash && t.Keys != nil:
-		return c.best(dst, t, tier, want, c.hashed)
+		return c.hash(dst, t, tier, want)
+	case t.Order == Fixed && t.List == nil && n*rare >= len(t.Sorted) && t.Sorted != nil:
+		for _, at := range t.Sorted {
+			if tier.has(int(at)) {
+				if dst = append(dst, at); len(dst) == start+want {
+					break
+				}
+			}
+		}
+		return dst
 	case t.Order == Fixed && t.Keys != nil:
 		return c.best(dst, t, tier, want, ranked)
 	case t.Weights == nil:
 		return c.shuffle(dst, t, tier, want)
-	case t.List == nil && want*4 <= n:
+	case t.Sums != nil && want*4 <= n:
 		return c.draw(dst, t, tier, want)
 	}
 	return c.best(dst, t, tier, want, c.weighted)
@@ -154,6 +168,9 @@ func (c *Client) shuffle(dst []uint32, t *Targets, tier Tier, want int) []uint32
 	}
 	for i := range want {
 		id[i] = uint32(i)
+	}
+	if t.List == nil && tier.End-tier.Start == n && tier.Start == 0 {
+		return dst // the list is the numbers
 	}
 	for i, v := range drawn {
 		drawn[i] = t.number(tier.at(int(v)))
@@ -200,7 +217,63 @@ func (c *Client) draw(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
 			continue
 		}
 		c.drawn[i] = c.round
-		dst = append(dst, uint32(i))
+		dst = append(dst, t.number(i))
+	}
+	return dst
+}
+
+// rare is the part of all targets, one of so many, below which a tier's own are looked
+// at one by one rather than looked for among all.
+const rare = 8
+
+// hash is weighted rendezvous hashing: each target draws a number that depends on itself
+// and the asker alone, and the smallest are appended. When one leaves, the others'
+// numbers stay, and so only its own share moves. It looks at each target of the tier,
+// and so spares whatever it can.
+func (c *Client) hash(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
+	heap := c.keyed[:0] // of the smallest so far, the largest of them on top
+	n := tier.Len()
+	most := math.Inf(1) // the time of waiting on top, where weights count
+	for i := range n {
+		at := t.number(tier.at(i))
+		random := Mix(c.Key ^ t.Keys[at])
+		if t.Weights != nil {
+			// -log u is at least 1-u, which tells for nearly all that they wait too long.
+			if u := uniform(random); 1-u > most*float64(t.Weights[at]) {
+				continue
+			}
+			random = lot(random, t.Weights[at])
+		} else {
+			random = ^random // the same order as that of the lots
+		}
+		switch k := (keyed{random, at}); {
+		case len(heap) < want:
+			heap = append(heap, k)
+			up(heap)
+		case k.less(heap[0]):
+			heap[0] = k
+			down(heap)
+		default:
+			continue
+		}
+		if t.Weights != nil && len(heap) == want {
+			most = math.Float64frombits(heap[0].key)
+		}
+	}
+	return c.take(dst, heap)
+}
+
+// take appends what is in a heap, in order of the keys.
+func (c *Client) take(dst []uint32, heap []keyed) []uint32 {
+	c.keyed = heap
+	slices.SortFunc(heap, func(a, b keyed) int {
+		if a.less(b) {
+			return -1
+		}
+		return 1
+	})
+	for i := range heap {
+		dst = append(dst, heap[i].at)
 	}
 	return dst
 }
@@ -220,17 +293,7 @@ func (c *Client) best(dst []uint32, t *Targets, tier Tier, want int, key func(t 
 			down(heap)
 		}
 	}
-	c.keyed = heap
-	slices.SortFunc(heap, func(a, b keyed) int {
-		if a.less(b) {
-			return -1
-		}
-		return 1
-	})
-	for i := range heap {
-		dst = append(dst, heap[i].at)
-	}
-	return dst
+	return c.take(dst, heap)
 }
 
 func (a keyed) less(b keyed) bool { return a.key < b.key || a.key == b.key && a.at < b.at }
@@ -266,17 +329,6 @@ func down(heap []keyed) {
 // ranked is the key of Fixed.
 func ranked(t *Targets, n uint32) uint64 { return t.Keys[n] }
 
-// hashed is the key of weighted rendezvous hashing: each target draws a number that
-// depends on itself and the asker alone. When one leaves, the others' numbers stay,
-// and so only its own share moves.
-func (c *Client) hashed(t *Targets, n uint32) uint64 {
-	random := Mix(c.Key ^ t.Keys[n])
-	if t.Weights == nil {
-		return ^random // the same order as that of the lots
-	}
-	return lot(random, t.Weights[n])
-}
-
 // weighted is a key by chance: the order of the keys is that of drawing by weight,
 // one after the other (Efraimidis and Spirakis, 2006).
 func (c *Client) weighted(t *Targets, n uint32) uint64 { return lot(c.Rand.Uint64(), t.Weights[n]) }
@@ -284,9 +336,11 @@ func (c *Client) weighted(t *Targets, n uint32) uint64 { return lot(c.Rand.Uint6
 // lot turns a random number into a time of waiting, shorter by the weight. Floating
 // point numbers that are not negative are in order of their bits.
 func lot(random uint64, weight uint16) uint64 {
-	u := (float64(random>>11) + 0.5) / (1 << 53)
-	return math.Float64bits(-math.Log(u) / float64(weight))
+	return math.Float64bits(-math.Log(uniform(random)) / float64(weight))
 }
+
+// uniform is a number between 0 and 1, and neither.
+func uniform(random uint64) float64 { return (float64(random>>11) + 0.5) / (1 << 53) }
 
 // Mix spreads a number over all 64 bits (the finalizer of SplitMix64). It never
 // changes: replicas must agree.

@@ -1,6 +1,7 @@
 package rank
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -19,8 +20,45 @@ func targets(order Order, n int, weights ...uint16) *Targets {
 			t.Weights = append(t.Weights, weights[i%len(weights)])
 			t.Sums = append(t.Sums, t.Sums[i]+uint64(t.Weights[i]))
 		}
+		t.Sorted = append(t.Sorted, uint32(i))
 	}
+	slices.SortFunc(t.Sorted, func(i, j uint32) int { return cmp.Compare(t.Keys[i], t.Keys[j]) })
 	return t
+}
+
+// What is spared changes nothing: Hash takes the smallest lots of all, and Fixed those
+// with the smallest keys.
+func TestShortcuts(t *testing.T) {
+	c := seeded()
+	for round := range 2000 {
+		n := 1 + c.Rand.Uint64()%200
+		from, to := int(c.Rand.Uint64()%(n+1)), int(c.Rand.Uint64()%(n+1))
+		tier := Tier{0, min(from, to), max(from, to), int(n)}
+		want := int(c.Rand.Uint64() % 12)
+		c.Key = c.Rand.Uint64()
+		for _, order := range []Order{Hash, Fixed} {
+			for _, weights := range [][]uint16{nil, {1, 7, 1, 300}} {
+				tt := targets(order, int(n), weights...)
+				key := func(i uint32) uint64 {
+					switch {
+					case order == Fixed:
+						return tt.Keys[i]
+					case weights == nil:
+						return ^Mix(c.Key ^ tt.Keys[i])
+					}
+					return lot(Mix(c.Key^tt.Keys[i]), tt.Weights[i])
+				}
+				var all []uint32
+				for i := range tier.Len() {
+					all = append(all, uint32(tier.at(i)))
+				}
+				slices.SortFunc(all, func(i, j uint32) int { return cmp.Compare(key(i), key(j)) })
+				if got := c.Rank(nil, tt, tier, want); !slices.Equal(got, all[:min(want, len(all))]) {
+					t.Fatalf("round %d, order %d, weights %v, %v of %d: %v, want %d of %v", round, order, weights, tier, n, got, want, all)
+				}
+			}
+		}
+	}
 }
 
 // Whatever the order, what comes out is distinct members of the tier, as many as are
@@ -65,6 +103,25 @@ func TestRankMembers(t *testing.T) {
 	got := seeded().Rank(nil, tt, Tier{1, 4, 4, 4}, 9)
 	if slices.Sort(got); !slices.Equal(got, []uint32{3, 5, 7}) {
 		t.Fatal(got)
+	}
+	// By weight, where few are wanted of many.
+	all := targets(Shuffle, 100, 1, 3)
+	some := targets(Shuffle, 100, 1, 3)
+	some.List, some.Sums = nil, []uint64{0}
+	for i := range uint32(40) {
+		some.List = append(some.List, 2*i+i%2) // 0, 3, 4, 7: of weights 1, 3, 1, 3
+		some.Sums = append(some.Sums, some.Sums[i]+uint64(all.Weights[2*i+i%2]))
+	}
+	c, heavy := seeded(), 0
+	for range 10_000 {
+		got := c.Rank(nil, some, Tier{0, 40, 40, 40}, 1)
+		if !slices.Contains(some.List, got[0]) {
+			t.Fatal(got)
+		}
+		heavy += int(got[0] % 2)
+	}
+	if heavy < 7250 || heavy > 7750 {
+		t.Errorf("%d of 10,000 have three quarters of the weight", heavy)
 	}
 }
 
