@@ -390,7 +390,9 @@ func TestMetrics(t *testing.T) {
 // sample is what must come of what the demo says to ask: RDATA as in the tables of
 // answers. No list is a transfer.
 var sample = map[string][]string{
-	"web.shop.registry.local A": {"10.244.1.21", "10.244.1.22", "10.244.2.21", "10.244.2.22", "10.244.3.21", "10.244.3.22"},
+	"web.shop.registry.local A":                        {"10.244.1.21", "10.244.1.22", "10.244.2.21", "10.244.2.22", "10.244.3.21", "10.244.3.22"},
+	"+subnet=10.244.1.21/32 web.shop.registry.local A": {"10.244.1.21", "10.244.1.22", "10.244.2.21", "10.244.2.22", "10.244.3.21", "10.244.3.22"},
+	"+subnet=10.244.3.21/32 web.shop.registry.local A": {"10.244.1.21", "10.244.1.22", "10.244.2.21", "10.244.2.22", "10.244.3.21", "10.244.3.22"},
 	"web.shop.registry.local SRV": {
 		"* * 8080 10-244-1-21.web.shop.registry.local.", "* * 9090 10-244-1-21.web.shop.registry.local.",
 		"* * 8080 10-244-1-22.web.shop.registry.local.", "* * 9090 10-244-1-22.web.shop.registry.local.",
@@ -419,8 +421,23 @@ func suggested(line string, port uint16) (args []string, question string, ok boo
 	if !ok {
 		return nil, "", false
 	}
-	question = strings.Join(slices.DeleteFunc(strings.Fields(rest), func(s string) bool { return s[0] == '+' }), " ")
+	question = strings.Join(slices.DeleteFunc(strings.Fields(rest), func(s string) bool {
+		return s[0] == '+' && !strings.HasPrefix(s, "+subnet=")
+	}), " ")
 	return strings.Fields(line)[1:], question, true
+}
+
+// nearFirst checks that an answer for a pod begins with the two of its zone.
+func nearFirst(question string, rrs []dns.RR) error {
+	rest, ok := strings.CutPrefix(question, "+subnet=")
+	if !ok {
+		return nil
+	}
+	zone := rest[:len("10.244.1.")]
+	if len(rrs) < 2 || !strings.HasPrefix(rdata(rrs[0]), zone) || !strings.HasPrefix(rdata(rrs[1]), zone) {
+		return fmt.Errorf("pods %s… are not first: %v", zone, rrs)
+	}
+	return nil
 }
 
 // TestDemo does what the demo says.
@@ -465,7 +482,7 @@ func TestDemo(t *testing.T) {
 				t.Errorf("%s: does not show that there is no such name\n%s", line, out)
 			}
 		default:
-			if err := sameSet(want, rrs); err != nil {
+			if err := errors.Join(sameSet(want, rrs), nearFirst(question, rrs)); err != nil {
 				t.Errorf("%s: %v", line, err)
 			}
 		}
@@ -510,7 +527,7 @@ func TestDemoWithoutDig(t *testing.T) {
 		got[question] = append(got[question], rr)
 	}
 	for question, want := range sample {
-		if err := sameSet(want, got[question]); err != nil {
+		if err := errors.Join(sameSet(want, got[question]), nearFirst(question, got[question])); err != nil {
 			t.Errorf("%s: %v", question, err)
 		}
 	}

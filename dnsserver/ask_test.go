@@ -14,7 +14,7 @@ func TestNewResponder(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := netip.MustParseAddrPort("192.0.2.1:0")
-	wire := NewResponder(cluster(t)).Respond(nil, query, from, Via{Transport: TCP})
+	wire := NewResponder(Config{}, cluster(t)).Respond(nil, query, from, Via{Transport: TCP})
 	var m dns.Msg
 	if err := m.Unpack(wire); err != nil || m.Truncated || len(m.Answer) != 200 {
 		t.Errorf("%d records, truncated %t, %v", len(m.Answer), m.Truncated, err)

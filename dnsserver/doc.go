@@ -9,8 +9,12 @@
 // goroutine and holds all the room that an answer needs, so the way from query to
 // reply neither allocates nor locks.
 //
-// The package is for Unix; replies from the address that was asked, on a socket for
-// all addresses, need Linux.
+// A UDP worker is a socket and a goroutine (package batch): it takes the queries that are
+// there, up to a batch, has Respond write each reply where it is sent from, and sends
+// them all.
+//
+// The package is for Unix; batches, and replies from the address that was asked, on a
+// socket for all addresses, need Linux.
 //
 // Zone transfers (RFC 5936) go over TCP, to loopback, to the addresses that were
 // allowed and to who has a key (TSIG, RFC 8945), a message at a time from one Set. A

@@ -47,7 +47,7 @@ type edns struct {
 	nsid      bool
 	keepalive bool
 	padding   bool
-	subnet    subnet
+	subnet    []byte // nil: none
 }
 
 // parse reads an OPT record from its CLASS field on. Of a version that we don't
@@ -90,8 +90,8 @@ func (e *edns) option(code uint16, data []byte) {
 		// something else in mind and gets no option; no error is defined for it.
 		e.keepalive = len(data) == 0
 	case optionSubnet:
-		if e.subnet.data == nil {
-			e.subnet = parseSubnet(data)
+		if e.subnet == nil {
+			e.subnet = data
 		}
 	case optionPadding:
 		e.padding = true

@@ -2,7 +2,6 @@ package dnsserver
 
 import (
 	"encoding/binary"
-	"net/netip"
 
 	"epdns/zones"
 )
@@ -185,9 +184,4 @@ func (q *query) parseRecords(msg []byte, at, others, additionals int) bool {
 		at += end
 	}
 	return true
-}
-
-// question is what zones is asked.
-func (q *query) question(local netip.Addr) zones.Question {
-	return zones.Question{Name: q.name[:q.nameLen], Type: q.qtype, Local: local}
 }

@@ -41,12 +41,13 @@ type Responder struct {
 	tsig      tsig
 	answer    *zones.Answer
 	options   []byte // of the reply's OPT record
-	from      netip.Addr
+	question  zones.Question
 	stats     *counters
 
 	pads   bool // the reply to the last query is to be padded
 	passes bool // names outside our zones are somebody else's to answer:
 	passed bool // the last query was for one, and there is no reply
+	looked bool // the answer to the last query came from zones
 }
 
 func newResponder(a Authority, stats *counters) *Responder {
@@ -70,7 +71,7 @@ func (r *Responder) Respond(dst, msg []byte, from netip.AddrPort, via Via) []byt
 // what goes with the question: its signature, its cookie.
 func (r *Responder) read(msg []byte, from netip.AddrPort, via Via) (rcode uint16, ok bool) {
 	q := &r.query
-	r.from = from.Addr().Unmap()
+	r.question.From = from.Addr().Unmap()
 	rcode, ok = q.parse(msg)
 	r.stats.request(via.Transport, from.Addr(), q)
 	r.tsig.present = false
@@ -98,7 +99,7 @@ func (r *Responder) read(msg []byte, from netip.AddrPort, via Via) (rcode uint16
 func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byte {
 	q := &r.query
 	base := len(dst)
-	r.passed = false
+	r.passed, r.looked = false, false
 	if !ok && rcode == 0 {
 		r.stats.drop()
 		return dst
@@ -109,13 +110,22 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 	}
 
 	set := r.authority.Load()
+	r.question.Subnet, r.question.Unbelieved = netip.Prefix{}, netip.Prefix{}
 	scope := 0 // where the scope of the reply's subnet is, among the options
-	if q.subnet.believed(set, r.from) {
-		if q.subnet.wrong {
+	switch {
+	case q.subnet == nil:
+	case set.Trusts(r.question.From):
+		prefix, known, err := parseSubnet(q.subnet)
+		switch {
+		case err != nil:
 			r.stats.response(via.Transport, formErr, false)
 			return r.fail(dst, msg, formErr, 0)
+		case known:
+			r.question.Subnet = prefix
+			r.options, scope = appendSubnet(r.options, q.subnet)
 		}
-		r.options, scope = q.subnet.appendOption(r.options)
+	case q.qtype == zones.TypeTXT: // it may be the explanation that is asked for
+		r.noteUnbelieved()
 	}
 
 	limit := maxTCPSize
@@ -151,21 +161,19 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 	case q.qtype == zones.TypeAXFR, q.qtype == zones.TypeIXFR && via.Transport != UDP:
 		rcode, ede = zones.Refused, edeProhibited // transfers that are allowed do not come here
 	default:
-		question := q.question(via.Local)
-		question.From = r.from
-		if scope > 0 {
-			question.Subnet = q.subnet.prefix
-		}
+		question := &r.question
+		question.Name, question.Type, question.Local = q.name[:q.nameLen], q.qtype, via.Local
 		if q.qtype == zones.TypeIXFR {
 			// The answer that says "no newer than this, or ask over TCP" (RFC 1995 section 4).
 			question.Type = zones.TypeSOA
 		}
-		set.Lookup(&question, r.answer)
+		set.Lookup(question, r.answer)
 		if r.passes && r.answer.RCode == zones.Refused && question.Type == q.qtype && !r.tsig.present {
 			r.passed = true
 			return dst[:base]
 		}
 		dst, counts, cut = r.answer.AppendTo(dst, base, room, room-beyond)
+		r.looked = true
 		if scope > 0 {
 			r.options[scope] = uint8(r.answer.Scope())
 		}

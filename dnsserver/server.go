@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"epdns/dnsserver/batch"
 )
 
 // Config says where to listen and what to allow. The zero value of each field but
@@ -53,6 +55,8 @@ type Config struct {
 
 	TCP TCPConfig
 	TLS TLSConfig
+
+	udp batch.Options // but for Out; tests and measurements choose
 }
 
 // TCPConfig bounds what TCP clients can hold, those of TLS among them. Zero means the
@@ -175,7 +179,7 @@ func (s *Server) Serve(ctx context.Context) error {
 // Close lets go of the sockets of a Server that is not to Serve.
 func (s *Server) Close() {
 	for _, w := range s.udp {
-		w.conn.Close()
+		w.socket.Close()
 	}
 	s.tcp.close()
 }

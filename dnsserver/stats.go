@@ -70,6 +70,13 @@ type Stats struct {
 	Dropped   uint64 // queries that got no reply: too short, or no query
 	Transfers uint64
 
+	// Places are the answers that depend on where the asker is, by what told that:
+	// each Place but PlaceIdle, of which there may be none.
+	Places map[zones.Place]uint64
+
+	UDPKernelDrops uint64 // datagrams that the kernel had no room for, as far as it told
+	UDPUnsent      uint64 // replies that could not leave
+
 	TCPConnections int64  // open now, those of TLS too
 	TCPRejected    uint64 // closed at once or early for want of room
 	TLSFailed      uint64 // connections without a handshake that ended well
@@ -101,12 +108,17 @@ func (s *Server) Stats() Stats {
 		Requests:       map[RequestKind]uint64{},
 		Responses:      map[ResponseKind]uint64{},
 		Truncated:      map[Transport]uint64{},
+		Places:         map[zones.Place]uint64{},
 		TCPConnections: s.tcp.open.Load(),
 		TCPRejected:    s.tcp.rejected.Load(),
 		TLSFailed:      s.tcp.unshaken.Load(),
 	}
 	if s.upstream != nil {
 		out.Upstream, out.UpstreamFailures = s.upstream.queries.Load(), s.upstream.failures.Load()
+	}
+	for _, w := range s.udp {
+		out.UDPKernelDrops += w.socket.Drops()
+		out.UDPUnsent += w.socket.Unsent()
 	}
 	for _, n := range s.notifiers {
 		out.NotifySent += n.sent.Load()
@@ -128,6 +140,9 @@ func (s *Server) Stats() Stats {
 				}
 			}
 			out.Truncated[Transport(t)] += c.truncated[t].Load()
+		}
+		for p := zones.PlaceUnknown; p < zones.Places; p++ {
+			out.Places[p] += c.places[p].Load()
 		}
 		out.Dropped += c.dropped.Load()
 		out.Transfers += c.transfers.Load()

@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
 
+	"epdns/dnsserver"
 	"epdns/registry"
 	"epdns/zones"
 )
@@ -168,7 +169,7 @@ func tooMany(svc *registry.Service, store *zones.Store, in []zones.Zone) (text s
 				continue // a name that cannot be asked for
 			}
 			q.qtype = qtype
-			wire, err := q.answer(store)
+			wire, err := q.answer(dnsserver.NewResponder(dnsserver.Config{}, store))
 			if err != nil {
 				continue
 			}
@@ -177,8 +178,13 @@ func tooMany(svc *registry.Service, store *zones.Store, in []zones.Zone) (text s
 				continue
 			}
 			most = len(reply.Answer)
-			text = fmt.Sprintf("an answer has %d %v records, and a BIND that asks for others takes at most %d", most, dns.Type(qtype), bindMax)
+			text = tooManyText(most, qtype)
 		}
 	}
 	return text
+}
+
+// tooManyText says that an answer has so many records of a type that BIND takes none.
+func tooManyText(records int, qtype uint16) string {
+	return fmt.Sprintf("an answer has %d %v records, and a BIND that asks for others takes at most %d", records, dns.Type(qtype), bindMax)
 }

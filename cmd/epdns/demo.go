@@ -40,7 +40,9 @@ func newDemo() *cobra.Command {
 // tour is what there is to see in the sample cluster.
 var tour = []struct{ name, typ, show, what string }{
 	{"web.shop.registry.local", "A", "+answer", "a Service and its ready pods, in three zones: the pods' own addresses, no ClusterIP"},
-	{"web.shop.registry.local", "SRV", "+answer", "the same with ports: one record for each pod and named port"},
+	{"web.shop.registry.local", "A", "+answer +subnet=10.244.1.21/32", "the same as a pod in zone-a gets it: its own zone first"},
+	{"web.shop.registry.local", "A", "+answer +subnet=10.244.3.21/32", "and as one in zone-c"},
+	{"web.shop.registry.local", "SRV", "+answer", "all of them with ports: one record for each pod and named port"},
 	{"_metrics._tcp.web.shop.registry.local", "SRV", "+answer", "one port by its name"},
 	{"api.shop.registry.local", "AAAA", "+answer", "a dual-stack Service, asked for IPv6"},
 	{"db-0.db.data.registry.local", "A", "+answer", "one pod of a StatefulSet, by its host name"},
@@ -57,6 +59,8 @@ func demo(ctx context.Context, listen string, stdout, stderr io.Writer) error {
 	p, err := newPipeline(source, zones.Config{
 		Zones:   []zones.Zone{zones.DefaultZone("registry.local")},
 		Reverse: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+		// Whoever tries the demo may ask as anybody.
+		Clients: zones.Clients{TrustedForwarders: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 	}, log)
 	if err != nil {
 		return err
@@ -102,14 +106,14 @@ func show(ctx context.Context, p *pipeline, listen string, addr netip.AddrPort, 
 	for _, q := range tour {
 		fmt.Fprintf(w, "\n# %s\n%s\n", q.what, dig(q.show, q.name+" "+q.typ))
 		if !hasDig {
-			if err := answer(ctx, w, netip.AddrPortFrom(host, addr.Port()), q.name, q.typ); err != nil {
+			if err := answer(ctx, w, netip.AddrPortFrom(host, addr.Port()), q.name, q.typ, q.show); err != nil {
 				return err
 			}
 		}
 	}
 	fmt.Fprintf(w, "\n# who has an address?\n%s\n", dig("+answer", "-x 10.244.1.21"))
 	if !hasDig {
-		if err := answer(ctx, w, netip.AddrPortFrom(host, addr.Port()), "21.1.244.10.in-addr.arpa", "PTR"); err != nil {
+		if err := answer(ctx, w, netip.AddrPortFrom(host, addr.Port()), "21.1.244.10.in-addr.arpa", "PTR", ""); err != nil {
 			return err
 		}
 	}
@@ -117,10 +121,16 @@ func show(ctx context.Context, p *pipeline, listen string, addr netip.AddrPort, 
 	return nil
 }
 
-// answer asks the running server, as dig would, and prints what comes.
-func answer(ctx context.Context, w io.Writer, addr netip.AddrPort, name, typ string) error {
+// answer asks the running server, as dig would with what show says, and prints what
+// comes.
+func answer(ctx context.Context, w io.Writer, addr netip.AddrPort, name, typ, show string) error {
 	m := new(dns.Msg).SetQuestion(name+".", dns.StringToType[typ])
 	m.SetEdns0(1232, false)
+	if _, subnet, ok := strings.Cut(show, "+subnet="); ok {
+		p := netip.MustParsePrefix(subnet)
+		opt := m.IsEdns0()
+		opt.Option = append(opt.Option, &dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: uint8(p.Bits()), Address: p.Addr().AsSlice()})
+	}
 	reply, _, err := (&dns.Client{Timeout: 2 * time.Second}).ExchangeContext(ctx, m, addr.String())
 	if err != nil {
 		if ctx.Err() != nil {

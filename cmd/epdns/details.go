@@ -23,6 +23,8 @@ import (
 //	/watch?all=true         of all Services
 //	/lookup?name=N&type=T   the reply to a question, the message that goes over TCP,
 //	       &from=ADDR       to one who asks from this address
+//	       &subnet=PREFIX   for these, as a forwarder says
+//	/explain?…              the same question, and why it is answered so; see explain_http.go
 //
 // Whoever can read it knows the cluster's Services and pods. So it is for this
 // machine, unless it was opened to others.
@@ -199,14 +201,14 @@ func streamChanges(ctx context.Context, store *registry.Store, of target, send f
 }
 
 // serveLookup answers questions.
-func serveLookup(a dnsserver.Authority) http.HandlerFunc {
+func serveLookup(newResponder func() *dnsserver.Responder) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		q, err := readQuestion(r.URL)
+		q, _, err := readQuestion(r.URL)
 		if err != nil {
 			badRequest(w, err)
 			return
 		}
-		reply, err := q.answer(a)
+		reply, err := q.answer(newResponder())
 		if err != nil {
 			badRequest(w, fmt.Errorf(`parameter "name": %w`, err))
 			return

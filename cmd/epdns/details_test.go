@@ -21,6 +21,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"epdns/dnsserver"
 	"epdns/registry"
 	"epdns/registry/manifest"
 	"epdns/zones"
@@ -34,7 +35,13 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // samplePipeline runs on the sample cluster until the test ends.
 func samplePipeline(t *testing.T) *pipeline {
 	t.Helper()
-	p, err := newPipeline(manifest.New(manifest.Sample(), "sample", quiet), zones.Config{Zones: []zones.Zone{zones.DefaultZone("registry.local")}}, quiet)
+	return pipelineOf(t, manifest.New(manifest.Sample(), "sample", quiet), zones.Config{Zones: []zones.Zone{zones.DefaultZone("registry.local")}})
+}
+
+// pipelineOf runs on a source until the test ends, and has read it.
+func pipelineOf(t *testing.T, source registry.Source, cfg zones.Config) *pipeline {
+	t.Helper()
+	p, err := newPipeline(source, cfg, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +101,8 @@ func TestDetailsParameters(t *testing.T) {
 	store := registry.NewStore(quiet)
 	mux := http.NewServeMux()
 	mux.Handle("GET /watch", serveWatch(store))
-	mux.Handle("GET /lookup", serveLookup(&zones.Store{}))
+	mux.Handle("GET /lookup", serveLookup(responders(&zones.Store{})))
+	mux.Handle("GET /explain", serveExplain(responders(&zones.Store{})))
 	for _, c := range []struct{ path, says string }{
 		{"/watch", `"service"`},
 		{"/watch?service=shop", `"service"`},
@@ -114,6 +122,17 @@ func TestDetailsParameters(t *testing.T) {
 		{"/lookup?name=10.0.0.1&type=A", `"type"`},
 		{"/lookup?name=a.b&from=me", `"from"`},
 		{"/lookup?name=a.b&from=10.0.0.1&via=tcp", `"via"`},
+		{"/lookup?name=a.b&subnet=10.0.0.0/33", `"subnet"`},
+		{"/lookup?name=a.b&tcp=true", `"tcp"`},
+		{"/explain", `"name"`},
+		{"/explain?name=a..b", `"name"`},
+		{"/explain?name=a.b&type=AXFR", `"type"`},
+		{"/explain?name=a.b&from=me", `"from"`},
+		{"/explain?name=a.b&subnet=here", `"subnet"`},
+		{"/explain?name=a.b&tcp=yes", `"tcp"`},
+		{"/explain?name=a.b&format=yaml", `"format"`},
+		{"/explain?name=a.b&format=text&format=json", `"format"`},
+		{"/explain?name=a.b&via=tcp", `"via"`},
 	} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.path, nil))
@@ -121,6 +140,11 @@ func TestDetailsParameters(t *testing.T) {
 			t.Errorf("%s: %d %q, want 400 with %s", c.path, w.Code, w.Body, c.says)
 		}
 	}
+}
+
+// responders are of a server that serves these zones.
+func responders(a dnsserver.Authority) func() *dnsserver.Responder {
+	return func() *dnsserver.Responder { return dnsserver.NewResponder(dnsserver.Config{}, a) }
 }
 
 func TestServeLookup(t *testing.T) {
@@ -139,7 +163,7 @@ func TestServeLookup(t *testing.T) {
 		{"name=www.example.com", dns.RcodeRefused, 0, ""},
 	} {
 		w := httptest.NewRecorder()
-		serveLookup(p.zones)(w, httptest.NewRequest(http.MethodGet, "/lookup?"+c.query, nil))
+		serveLookup(responders(p.zones))(w, httptest.NewRequest(http.MethodGet, "/lookup?"+c.query, nil))
 		m, err := unpackReply(w.Body.Bytes())
 		if err != nil || w.Code != http.StatusOK || w.Header().Get("Content-Type") != dnsMessage {
 			t.Errorf("%s: %d %v %v", c.query, w.Code, w.Header(), err)

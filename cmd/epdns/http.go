@@ -20,7 +20,8 @@ import (
 //	                   outage must not have all replicas restarted
 //	/readyz            all that exists has been read once
 //	/metrics           for Prometheus
-//	/watch, /lookup    see details.go
+//	/watch, /lookup,
+//	/explain           see details.go
 type httpServer struct {
 	net.Listener
 	handler http.Handler
@@ -49,7 +50,8 @@ func listenHTTP(addr string, p *pipeline, dns *dnsserver.Server, log *slog.Logge
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newMetrics(p, dns), promhttp.HandlerOpts{}))
 	mux.Handle("GET /watch", h.detailed(serveWatch(p.registry)))
-	mux.Handle("GET /lookup", h.detailed(serveLookup(p.zones)))
+	mux.Handle("GET /lookup", h.detailed(serveLookup(dns.NewResponder)))
+	mux.Handle("GET /explain", h.detailed(serveExplain(dns.NewResponder)))
 	h.handler = mux
 	return h, nil
 }

@@ -96,7 +96,11 @@ type recordJSON struct {
 }
 
 func printReplyJSON(w io.Writer, m *dns.Msg) error {
-	out := replyJSON{
+	return json.NewEncoder(w).Encode(newReplyJSON(m))
+}
+
+func newReplyJSON(m *dns.Msg) *replyJSON {
+	out := &replyJSON{
 		Name:          m.Question[0].Name,
 		Type:          dns.Type(m.Question[0].Qtype).String(),
 		Status:        statusText(m),
@@ -114,5 +118,5 @@ func printReplyJSON(w io.Writer, m *dns.Msg) error {
 			*to = append(*to, recordJSON{h.Name, dns.Type(h.Rrtype).String(), h.Ttl, recordData(rr)})
 		}
 	}
-	return json.NewEncoder(w).Encode(&out)
+	return out
 }

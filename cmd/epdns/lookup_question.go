@@ -19,9 +19,10 @@ const dnsMessage = "application/dns-message"
 // lookupQuestion is a question and who asks it. Each set method takes what people
 // write, and says what is wrong with it.
 type lookupQuestion struct {
-	name  string // absolute
-	qtype uint16
-	from  netip.Addr
+	name   string // absolute
+	qtype  uint16
+	from   netip.Addr
+	subnet netip.Prefix // for whom, as a forwarder says; not valid: it says nothing
 }
 
 // setName takes a name or an address, of which the PTR records are meant.
@@ -88,42 +89,85 @@ func (q *lookupQuestion) setFrom(text string) error {
 	return nil
 }
 
-// values is the question as readQuestion has it.
-func (q *lookupQuestion) values() url.Values {
-	return url.Values{"name": {q.name}, "type": {dns.Type(q.qtype).String()}, "from": {q.from.String()}}
+// setSubnet takes a prefix or an address, of which bits beyond its length are dropped,
+// or nothing.
+func (q *lookupQuestion) setSubnet(text string) error {
+	if text == "" {
+		return nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if a, wrong := netip.ParseAddr(text); wrong == nil {
+		p, err = netip.PrefixFrom(a.WithZone(""), a.BitLen()), nil
+	}
+	if err != nil || p.Addr().Is4In6() {
+		return fmt.Errorf("%q is no prefix such as 10.1.2.0/24", text)
+	}
+	q.subnet = p.Masked()
+	return nil
 }
 
-// readQuestion reads a question from the query of a URL.
-func readQuestion(u *url.URL) (q lookupQuestion, err error) {
-	p, err := parameters(u, "name", "type", "from")
-	if err != nil {
-		return q, err
+// values is the question as readQuestion has it.
+func (q *lookupQuestion) values() url.Values {
+	v := url.Values{"name": {q.name}, "type": {dns.Type(q.qtype).String()}, "from": {q.from.String()}}
+	if q.subnet.IsValid() {
+		v.Set("subnet", q.subnet.String())
+	}
+	return v
+}
+
+// readQuestion reads a question from the query of a URL, and what other parameters
+// there may be.
+func readQuestion(u *url.URL, others ...string) (q lookupQuestion, p map[string]string, err error) {
+	if p, err = parameters(u, append([]string{"name", "type", "from", "subnet"}, others...)...); err != nil {
+		return q, p, err
 	}
 	if p["name"] == "" {
-		return q, errors.New(`parameter "name" is missing`)
+		return q, p, errors.New(`parameter "name" is missing`)
 	}
 	for _, set := range []struct {
 		name string
 		to   func(string) error
-	}{{"name", q.setName}, {"type", q.setType}, {"from", q.setFrom}} {
+	}{{"name", q.setName}, {"type", q.setType}, {"from", q.setFrom}, {"subnet", q.setSubnet}} {
 		if err := set.to(p[set.name]); err != nil {
-			return q, fmt.Errorf("parameter %q: %w", set.name, err)
+			return q, p, fmt.Errorf("parameter %q: %w", set.name, err)
 		}
 	}
-	return q, nil
+	return q, p, nil
 }
 
-// answer is the reply of an authority, made as for packets.
-func (q *lookupQuestion) answer(a dnsserver.Authority) ([]byte, error) {
+// answer is the reply over TCP, made as for packets.
+func (q *lookupQuestion) answer(r *dnsserver.Responder) ([]byte, error) {
+	query, err := q.query(dns.DefaultMsgSize)
+	if err != nil {
+		return nil, err
+	}
+	return q.respond(r, query, dnsserver.TCP), nil
+}
+
+func (q *lookupQuestion) respond(r *dnsserver.Responder, query []byte, over dnsserver.Transport) []byte {
+	return r.Respond(nil, query, netip.AddrPortFrom(q.from, 0), dnsserver.Via{Transport: over})
+}
+
+// query is the question as a message, with EDNS of that size and these options.
+func (q *lookupQuestion) query(size uint16, options ...dns.EDNS0) ([]byte, error) {
 	m := new(dns.Msg).SetQuestion(q.name, q.qtype)
 	m.Id = 0 // nothing tells replies apart that need not be (RFC 8484 section 4.1)
-	m.SetEdns0(dns.DefaultMsgSize, false)
+	m.SetEdns0(size, false)
+	if q.subnet.IsValid() {
+		family := uint16(1)
+		if q.subnet.Addr().Is6() {
+			family = 2
+		}
+		options = append(options, &dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: family,
+			SourceNetmask: uint8(q.subnet.Bits()), Address: q.subnet.Addr().AsSlice()})
+	}
+	opt := m.IsEdns0()
+	opt.Option = append(opt.Option, options...)
 	query, err := m.Pack()
 	if err != nil {
 		return nil, fmt.Errorf("ask for %s: %w", q.name, err)
 	}
-	via := dnsserver.Via{Transport: dnsserver.TCP}
-	return dnsserver.NewResponder(a).Respond(nil, query, netip.AddrPortFrom(q.from, 0), via), nil
+	return query, nil
 }
 
 // unpackReply reads a reply, which must be one.

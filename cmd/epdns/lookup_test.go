@@ -36,7 +36,7 @@ func TestLookupQuestion(t *testing.T) {
 		{"10.1.2.3", "A", "", "PTR records only"},
 		{"a", "A", "fe80::1%eth0", `--from "fe80::1%eth0" is no IP address`},
 	} {
-		f := lookupFlags{from: c.from}
+		f := questionFlags{from: c.from}
 		args := []string{c.name}
 		if c.typ != "" {
 			args = append(args, c.typ)
@@ -54,7 +54,7 @@ func TestLookupQuestion(t *testing.T) {
 			continue
 		}
 		u := url.URL{RawQuery: q.values().Encode()}
-		if again, err := readQuestion(&u); err != nil || again != q {
+		if again, _, err := readQuestion(&u); err != nil || again != q {
 			t.Errorf("a server reads %v as %+v, %v, meant was %+v", &u, again, err, q)
 		}
 	}

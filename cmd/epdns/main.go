@@ -69,7 +69,7 @@ Start with: epdns demo`,
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newServe(), newDemo(), newWatch(), newLookup(), newCheck(), newCompletion(), newVersion())
+	root.AddCommand(newServe(), newDemo(), newWatch(), newLookup(), newExplain(), newCheck(), newCompletion(), newVersion())
 	checkHelp(root)
 	completeFlags(root)
 	return root

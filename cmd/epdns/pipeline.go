@@ -142,8 +142,17 @@ func (p *pipeline) build() {
 }
 
 func (p *pipeline) serve(set *zones.Set) {
+	was := disbelieved(p.zones.Load())
 	p.zones.Publish(set)
+	if now := disbelieved(set); now != was && now {
+		p.log.Warn("podCIDRs are not believed: too many endpoints lie in those of other Nodes")
+	} else if now != was {
+		p.log.Info("podCIDRs are believed again")
+	}
 	if p.changed != nil {
 		p.changed()
 	}
 }
+
+// disbelieved says whether podCIDRs tell nothing of where askers are.
+func disbelieved(set *zones.Set) bool { return set.Disbelieved()&zones.FromPodCIDRs != 0 }

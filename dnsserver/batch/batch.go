@@ -1,0 +1,178 @@
+package batch
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"sync/atomic"
+)
+
+// Options of a Socket. The zero value of each field stands for a good default.
+type Options struct {
+	// Size is how many datagrams Receive returns at most; 0 is DefaultSize.
+	Size int
+
+	// In is the room for each datagram in octets, of which a longer one loses its end;
+	// 0 is room for all. Out is the room for each reply at first; 0 is 1400.
+	In, Out int
+
+	// Buffer is what the socket asks for in each direction, in octets as the kernel
+	// counts them; 0 is 4 MiB. The kernel may give less.
+	Buffer int
+
+	// Plain does as systems without the system calls do, to be compared with.
+	Plain bool
+}
+
+// DefaultSize is where the cost of the system calls is spread thin enough: a batch of
+// twice the size saves next to nothing, and its first reply waits for twice as many.
+const DefaultSize = 32
+
+func (o Options) withDefaults() Options {
+	def := func(n *int, v int) {
+		if *n <= 0 {
+			*n = v
+		}
+	}
+	def(&o.Size, DefaultSize)
+	def(&o.In, 1<<16-1)
+	def(&o.Out, 1400)
+	def(&o.Buffer, 4<<20) // some thousand queries while the worker is not on a processor
+	return o
+}
+
+// Message is a datagram that came, and room for the reply.
+type Message struct {
+	Data  []byte         // until the next Receive; it has no room behind it
+	From  netip.AddrPort // an IPv4 address as such, whatever the socket; without a zone
+	Local netip.Addr     // that was asked; not valid where the system does not say
+
+	// Reply is empty when the Message comes, and is to be appended to. What is in it
+	// at Send goes back to where the Message came from; nothing means silence.
+	Reply []byte
+
+	zone    string // of an IPv6 link-local From
+	control []byte // has the reply sent from Local; nil where that goes without saying
+}
+
+// Return is where a reply to a Message goes that is made later.
+type Return struct {
+	to      netip.AddrPort
+	control []byte
+}
+
+// Return may be kept.
+func (m *Message) Return() Return {
+	return Return{netip.AddrPortFrom(m.From.Addr().WithZone(m.zone), m.From.Port()), bytes.Clone(m.control)}
+}
+
+// Socket is a UDP socket. Close, SendTo, LocalAddr and the counters may be used from any
+// goroutine, all else from the worker's alone.
+type Socket struct {
+	conn     *net.UDPConn
+	local    netip.Addr // that it is bound to; not valid for all addresses
+	messages []Message
+	engine   engine
+
+	drops  atomic.Uint64
+	unsent atomic.Uint64
+}
+
+// engine is the part that differs between systems.
+type engine interface {
+	// receive waits for datagrams and fills as many of the Socket's messages, from the
+	// first one on: all but Reply, and Local only on a socket for all addresses.
+	receive() (int, error)
+	// send sends the replies among the first n messages.
+	send(n int)
+}
+
+// Listen binds a socket in the network "udp", "udp4" or "udp6". Others may be bound to
+// the same address by Listen.
+func Listen(network, addr string, o Options) (*Socket, error) {
+	o = o.withDefaults()
+	lc := net.ListenConfig{Control: beforeBind}
+	pc, err := lc.ListenPacket(context.Background(), network, addr)
+	if err != nil {
+		return nil, err
+	}
+	s := &Socket{conn: pc.(*net.UDPConn)}
+	if l := s.LocalAddr().Addr(); !l.IsUnspecified() {
+		s.local = l
+	}
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	setBuffers(s.conn, raw, o.Buffer)
+	if o.Plain {
+		s.engine = newPlain(s, o)
+	} else {
+		s.engine = newEngine(s, raw, o)
+	}
+	return s, nil
+}
+
+// allot makes the messages and their replies' buffers.
+func (s *Socket) allot(o Options) {
+	out := make([]byte, o.Size*apart(o.Out))
+	s.messages = make([]Message, o.Size)
+	for i := range s.messages {
+		s.messages[i].Local = s.local
+		s.messages[i].Reply = room(out, i, o.Out)[:0]
+	}
+}
+
+// room is the i-th of the buffers of a size that lie side by side in all.
+func room(all []byte, i, size int) []byte { return all[i*apart(size):][:size:size] }
+
+// apart is the distance of buffers of a size, a little more than it: what all of them
+// begin with would otherwise meet in one set of the processor's cache.
+func apart(size int) int {
+	const line = 64
+	return (size+line-1)/line*line + line
+}
+
+// LocalAddr is the address that the socket is bound to, an IPv4 one as such.
+func (s *Socket) LocalAddr() netip.AddrPort {
+	a := s.conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+// Receive waits for a datagram and returns it with those that are there already, up to
+// Options.Size. They are the caller's until the next Receive, also if it fails. Once the
+// socket is closed, the error is net.ErrClosed.
+func (s *Socket) Receive() ([]Message, error) {
+	n, err := s.engine.receive()
+	if err != nil {
+		return nil, err
+	}
+	for i := range s.messages[:n] {
+		s.messages[i].Reply = s.messages[i].Reply[:0]
+	}
+	return s.messages[:n], nil
+}
+
+// Send sends the replies to the first n messages that Receive returned, and returns when
+// the kernel has them. One that cannot leave is lost like one on the way, for which the
+// asker will ask again, and is counted as unsent.
+func (s *Socket) Send(n int) { s.engine.send(n) }
+
+// SendTo sends one reply.
+func (s *Socket) SendTo(reply []byte, to Return) {
+	if _, _, err := s.conn.WriteMsgUDPAddrPort(reply, to.control, to.to); err != nil {
+		s.unsent.Add(1)
+	}
+}
+
+// Drops is how many datagrams the kernel had no room for, as far as it has said so: it
+// does with each datagram that comes later.
+func (s *Socket) Drops() uint64 { return s.drops.Load() }
+
+// Unsent is how many replies could not leave.
+func (s *Socket) Unsent() uint64 { return s.unsent.Load() }
+
+// Close ends a Receive that waits.
+func (s *Socket) Close() error { return s.conn.Close() }
