@@ -39,12 +39,33 @@ var classes = []class{
 	{"type ANY", answer | tc, func(p *pair) bool {
 		return p.q.qtype == dns.TypeANY && p.ours.minimal() && (p.theirs.positive() || p.theirs.Truncated) && p.w.covers(p.theirs.answer)
 	}},
+	{"a limited answer", tc | answer | authority, func(p *pair) bool {
+		m := p.w.facts.means(p.ours.last())
+		return m != nil && !m.scoped && m.limit > 0 && (p.theirs.positive() || p.theirs.Truncated) && p.asMeant(m)
+	}},
+	{"an answer that is cut to fit", tc | answer | authority, func(p *pair) bool {
+		m := p.w.facts.means(p.ours.last())
+		return m != nil && !m.scoped && m.cuts && p.theirs.Truncated && p.asMeant(m)
+	}},
+	{"a scoped name", rcode | tc | answer | authority, func(p *pair) bool {
+		m := p.w.facts.means(p.ours.last())
+		return m != nil && m.scoped && p.theirs.nxdomain() && p.asMeant(m)
+	}},
+	{"how an answer comes about", rcode | tc | answer | authority, func(p *pair) bool {
+		m := p.w.facts.means(p.ours.last())
+		return m != nil && m.explain && p.theirs.nxdomain() && p.explains(m)
+	}},
 	{"a name without records", rcode, func(p *pair) bool {
-		return p.ours.nodata() && p.theirs.nxdomain() && p.w.facts.bare[p.ours.last()]
+		m := p.w.facts.means(p.ours.last())
+		return p.ours.nodata() && p.theirs.nxdomain() && (p.w.facts.bare[p.ours.last()] || m != nil && !m.explain && (m.base == "" || p.w.empty(m)))
 	}},
 	{"nothing published", authority, func(p *pair) bool {
-		return p.ours.nodata() && p.w.facts.empty[p.ours.last()] && p.theirs.soa() != nil &&
-			p.ours.soa().Hdr.Ttl == ttlEmpty && p.ours.soa().Minttl == ttlEmpty && sameSOA(p.ours.soa(), p.theirs.soa())
+		m := p.w.facts.means(p.ours.last())
+		return p.ours.nodata() && m != nil && p.w.empty(m) && p.ours.keptFor(m.ttlEmpty) && p.theirs.soa() != nil && sameSOA(p.ours.soa(), p.theirs.soa())
+	}},
+	{"a time of the Service's own", authority, func(p *pair) bool {
+		s, _, _ := p.w.facts.serviceOf(p.ours.last())
+		return s != nil && s.ttlNXDomain != ttlNXDomain && p.ours.keptFor(s.ttlNXDomain) && p.theirs.soa() != nil && sameSOA(p.ours.soa(), p.theirs.soa())
 	}},
 	{"another spelling of an address", rcode | answer | authority, func(p *pair) bool {
 		canonical := p.w.facts.spellings[p.ours.last()]
@@ -95,8 +116,24 @@ var classes = []class{
 // maxChain is how many aliases epdns follows.
 const maxChain = 8
 
-// ttlEmpty is how long it is kept that nothing is published at a name.
-const ttlEmpty = 2
+// explains says whether our reply is one TXT record that says where the Service's answer comes
+// from, or that there is nothing else.
+func (p *pair) explains(m *meaning) bool {
+	switch p.q.qtype {
+	case dns.TypeTXT:
+		if p.ours.Truncated {
+			return len(p.ours.Answer) == 0
+		}
+		if len(p.ours.Answer) != 1 {
+			return false
+		}
+		txt, ok := p.ours.Answer[0].(*dns.TXT)
+		return ok && len(txt.Txt) > 1
+	case dns.TypeANY:
+		return p.ours.minimal()
+	}
+	return p.ours.nodata() && p.ours.keptFor(m.ttlNXDomain)
+}
 
 // minimal says whether a reply is that which stands for all types.
 func (r *reply) minimal() bool {
@@ -186,10 +223,11 @@ type counts struct {
 	same    [servers]int
 	classes map[string]*[servers]int
 	faults  map[string]*fault // by what is alike in them
+	exists  existence
 }
 
 func newCounts() *counts {
-	return &counts{classes: map[string]*[servers]int{}, faults: map[string]*fault{}}
+	return &counts{classes: map[string]*[servers]int{}, faults: map[string]*fault{}, exists: existence{}}
 }
 
 // fault is a difference that is not meant, or something else that must not be.
@@ -209,6 +247,9 @@ func (n *counts) fault(kind string, err error) {
 // compare holds our reply against the others'.
 func (n *counts) compare(w *world, q question, replies []*reply) {
 	n.replies++
+	if err := n.exists.note(q.name, replies[ours]); err != nil {
+		n.fault("existence", fmt.Errorf("%v: %w", q, err))
+	}
 	if err := w.checkAdditional(q, replies[ours]); err != nil {
 		n.fault("additional", fmt.Errorf("%v: %w\n    %v", q, err, replies[ours]))
 	}
@@ -241,6 +282,7 @@ func (n *counts) count(class string, s server) {
 
 func (n *counts) add(m *counts) {
 	n.names += m.names
+	maps.Copy(n.exists, m.exists)
 	n.replies += m.replies
 	for s := range servers {
 		n.same[s] += m.same[s]

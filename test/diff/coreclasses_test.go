@@ -81,15 +81,16 @@ var coreClasses = []coreClass{
 		return p.f.empty[p.f.service(p.name)] && p.ours.nodata() && p.theirs.nxdomain()
 	}},
 	{"nothing published, kept for less long", authority, func(p *corePair) bool {
-		return p.f.empty[p.f.service(p.name)] && p.ours.soa() != nil && p.theirs.soa() != nil &&
-			p.ours.soa().Hdr.Ttl == ttlEmpty && p.ours.soa().Minttl == ttlEmpty && sameSOA(p.ours.soa(), p.theirs.soa())
+		m := p.means()
+		return (p.f.empty[p.f.service(p.name)] || m != nil && m.scoped && p.w.empty(m)) && p.ours.keptFor(ttlEmpty) && p.theirs.soa() != nil && sameSOA(p.ours.soa(), p.theirs.soa())
 	}},
 	{"the zone's own names, asked for another type", rcode, func(p *corePair) bool {
 		return (p.name == coreZone || p.name == "ns.dns."+coreZone || p.name == "dns-version."+coreZone) && p.ours.nodata() && p.theirs.nxdomain()
 	}},
 	{"a name without records", rcode, func(p *corePair) bool {
 		types, exists := p.w.types[p.name]
-		return exists && len(types) == 0 && p.ours.nodata() && p.theirs.nxdomain()
+		m := p.means()
+		return (exists && len(types) == 0 || m != nil && m.base == "") && p.ours.nodata() && p.theirs.nxdomain()
 	}},
 	{"a namespace without Services", rcode, func(p *corePair) bool {
 		return p.ours.nxdomain() && p.theirs.nodata() && (p.name == bareNamespace+".svc."+coreZone || strings.HasPrefix(p.name, "kube-"))
@@ -100,6 +101,56 @@ var coreClasses = []coreClass{
 	{"the TTL of dns-version", answer, func(p *corePair) bool {
 		return p.name == "dns-version."+coreZone && p.q.qtype == dns.TypeTXT && len(p.ours.Answer) == 1 && len(p.theirs.Answer) == 1 &&
 			p.theirs.answer[0] == strings.Replace(p.ours.answer[0], "\t5\t", "\t28800\t", 1)
+	}},
+
+	// Views and scopes.
+	{"a view", rcode | tc | answer | authority, func(p *corePair) bool {
+		m := p.means()
+		return m != nil && m.viewed && p.theirs.nxdomain() && (p.pair().asMeant(m) || p.ours.nodata() && m.base == "")
+	}},
+	{"how an answer comes about", rcode | tc | answer | authority, func(p *corePair) bool {
+		m := p.means()
+		return m != nil && m.explain && p.theirs.nxdomain() && p.pair().explains(m)
+	}},
+	{"a scope other than a zone", rcode | tc | answer | authority, func(p *corePair) bool {
+		m := p.means()
+		return m != nil && m.scoped && m.scope != "_zone" && p.theirs.nxdomain() && p.pair().asMeant(m)
+	}},
+	{"the zones of a Service with addresses of its own", rcode | tc | answer | authority, func(p *corePair) bool {
+		m := p.means()
+		return m != nil && m.scoped && p.f.kinds[m.svc] == vip && p.theirs.nxdomain() && p.pair().asMeant(m)
+	}},
+	{"a port in a zone", rcode | tc | answer | authority, func(p *corePair) bool {
+		m, rest, found := p.means(), "", false
+		for _, directive := range []string{".pin._zone.", ".prefer._zone."} {
+			if _, after, ok := strings.Cut(p.name, directive); ok && p.name[0] == '_' {
+				rest, found = after, true
+			}
+		}
+		if !found || p.f.kinds[rest] != headless || p.theirs.Rcode != dns.RcodeSuccess {
+			return false
+		}
+		// For CoreDNS it is a zone that nobody is in.
+		all := p.w.holds(&meaning{serviceFacts: p.f.model.services[rest], svc: rest, base: rest}, p.q.qtype)
+		return p.among(p.theirs.Answer, all) && (m == nil && p.ours.nxdomain() || m != nil && m.base == "" && p.ours.nodata() || p.pair().asMeant(m))
+	}},
+	{"a zone with addresses of the other family", answer | authority, func(p *corePair) bool {
+		m := p.means()
+		if m == nil || !m.prefers || m.scope != "_zone" || !p.theirs.nodata() || !p.pair().asMeant(m) {
+			return false
+		}
+		pinned := *m
+		pinned.prefers = false
+		return !p.w.empty(&pinned) && len(p.w.holds(&pinned, p.q.qtype)) == 0
+	}},
+	{"a host name in several zones", tc | answer, func(p *corePair) bool {
+		m := p.means()
+		return m != nil && m.scoped && p.q.qtype == dns.TypeSRV && p.pair().asMeant(m) && len(p.theirs.Answer) > len(p.ours.Answer) &&
+			p.more(func(rr dns.RR) bool { return m.spread(rr) })
+	}},
+	{"a zone of a Service that is not there", rcode, func(p *corePair) bool {
+		m := p.means()
+		return m != nil && m.scoped && p.f.empty[m.svc] && p.ours.nxdomain() && p.theirs.nodata()
 	}},
 
 	// Types.
@@ -133,10 +184,20 @@ var coreClasses = []coreClass{
 	}},
 
 	// Size.
+	{"TC for what does not belong to the answer", tc, func(p *corePair) bool {
+		return p.q.qtype == dns.TypeSRV && !p.ours.Truncated && p.theirs.Truncated && len(p.theirs.Answer) == len(p.ours.Answer) &&
+			p.more(func(dns.RR) bool { return false })
+	}},
 	{"what a cut reply holds", answer, func(p *corePair) bool {
-		return p.ours.Truncated && p.theirs.Truncated && p.w.covers(p.ours.answer) && p.within(p.theirs.Answer)
+		return p.ours.Truncated && p.theirs.Truncated && p.within(p.ours.Answer) && p.within(p.theirs.Answer)
 	}},
 }
+
+// means is what the name means below a Service.
+func (p *corePair) means() *meaning { return p.f.model.means(p.name) }
+
+// pair is the same pair of replies.
+func (p *corePair) pair() *pair { return &pair{p.w, p.q, coreDNS, p.ours, p.theirs} }
 
 // reverse says whether the name is one of an address, or above such names.
 func (p *corePair) reverse() bool {
@@ -196,11 +257,24 @@ func (p *corePair) more(such func(dns.RR) bool) bool {
 
 // within says whether all these records are the zones', whatever the weights.
 func (p *corePair) within(records []dns.RR) bool {
-	here := map[string]bool{}
-	for _, rr := range p.w.sets[set{p.name, p.q.qtype}] {
-		here[weightless(rr)] = true
+	if m := p.means(); m != nil {
+		return p.among(records, p.w.holds(m, p.q.qtype))
 	}
-	return !slices.ContainsFunc(records, func(rr dns.RR) bool { return !here[weightless(rr)] })
+	return p.among(records, p.w.sets[set{p.name, p.q.qtype}])
+}
+
+// among says whether records are some of others, whatever their owners and weights.
+func (p *corePair) among(some, all []dns.RR) bool {
+	plain := func(rr dns.RR) string {
+		rr = dns.Copy(rr)
+		rr.Header().Name = "."
+		return weightless(rr)
+	}
+	here := map[string]bool{}
+	for _, rr := range all {
+		here[plain(rr)] = true
+	}
+	return !slices.ContainsFunc(some, func(rr dns.RR) bool { return !here[plain(rr)] })
 }
 
 // weightless is the text of a record; of an SRV record without the weight.
@@ -250,10 +324,11 @@ type coreCounts struct {
 	names, replies, same int
 	classes              map[string]int
 	faults               map[string]*fault
+	exists               existence
 }
 
 func newCoreCounts() *coreCounts {
-	return &coreCounts{classes: map[string]int{}, faults: map[string]*fault{}}
+	return &coreCounts{classes: map[string]int{}, faults: map[string]*fault{}, exists: existence{}}
 }
 
 func (n *coreCounts) fault(kind string, err error) {
@@ -266,6 +341,9 @@ func (n *coreCounts) fault(kind string, err error) {
 // compare holds our reply against CoreDNS's.
 func (n *coreCounts) compare(w *world, f *coreFacts, q question, our, their *reply) {
 	n.replies++
+	if err := n.exists.note(q.name, our); err != nil {
+		n.fault("existence", fmt.Errorf("%v: %w", q, err))
+	}
 	if err := w.checkAdditional(q, our); err != nil {
 		n.fault("additional", fmt.Errorf("%v: %w\n    %v", q, err, our))
 	}
@@ -290,8 +368,11 @@ func (n *coreCounts) compare(w *world, f *coreFacts, q question, our, their *rep
 }
 
 // report tells the first of each kind of fault.
-func (n *coreCounts) report(t *testing.T) {
+func (n *coreCounts) report(t *testing.T, meant func(name string) bool) {
 	t.Helper()
+	if b := n.exists.broken(meant); len(b) > 0 {
+		t.Errorf("%s\n    and %d more like it", b[0], len(b)-1)
+	}
 	for _, kind := range slices.Sorted(maps.Keys(n.faults)) {
 		t.Errorf("%v\n    and %d more like it", n.faults[kind].err, n.faults[kind].times-1)
 	}

@@ -46,11 +46,18 @@ var serviceIPs = []string{"10.96.0.80", "fd00:10:96::80"}
 func coreServices() []coreService {
 	web, grpc, unnamed := port{"http", 80, "TCP"}, port{"grpc", 9000, "TCP"}, port{"", 7000, "TCP"}
 	udp, sctp := port{"dns", 81, "UDP"}, port{"sig", 82, "SCTP"}
-	at := func(addr, host string, s state) pod { return pod{netip.MustParseAddr(addr), host, "", s} }
+	at := func(addr, host string, s state) pod {
+		return pod{addr: netip.MustParseAddr(addr), host: host, state: s}
+	}
+	in := func(zone string, p pod) pod { p.zone = zone; return p }
 	ports := func(p ...port) []port { return p }
 	var many []pod
 	for i := range manyPods {
 		many = append(many, at(fmt.Sprintf("10.1.9.%d", i+1), "", ready))
+	}
+	var crowded []pod
+	for i := range 60 {
+		crowded = append(crowded, in([]string{"eu-1a", "eu-1b"}[i%5/4], at(fmt.Sprintf("10.1.8.%d", i+1), "", ready)))
 	}
 	ofPods := []pod{at("10.1.2.1", "", ready), at("10.1.2.2", "named", ready)}
 	ofPods[0].pod, ofPods[1].pod = "pod-0", "pod-1"
@@ -96,10 +103,27 @@ func coreServices() []coreService {
 		{"data", "both", headless, "", []group{{ports(web), []pod{at("10.1.0.1", "", ready), at("10.1.0.11", "db-0", ready)}}}}, // of web and db
 		{"data", "confusing", headless, "", []group{{ports(web), []pod{at("10.1.1.71", "10-1-1-72", ready), at("10.1.1.72", "", ready)}}}},
 		{"data", "many", headless, "", []group{{ports(web), many[:100]}, {ports(web), many[100:]}}},
+		{"zonal", "web", headless, "", []group{{ports(web), []pod{
+			in("eu-1a", at("10.1.3.1", "", ready)), in("eu-1a", at("10.1.3.2", "w-2", ready)), in("eu-1b", at("10.1.3.3", "", ready)),
+			in("EU.West_1c", at("10.1.3.4", "", ready)), at("10.1.3.5", "", ready), in("eu-1b", at("10.1.3.6", "", leaving)), in("eu-1d", at("10.1.3.7", "", starting)),
+		}}}},
+		{"zonal", "dual", headless, "", []group{{ports(web), []pod{
+			in("eu-1a", at("10.1.3.11", "", ready)), in("eu-1b", at("fd00:1::311", "", ready)), in("eu-1c", at("10.1.3.12", "", ready)), in("eu-1c", at("fd00:1::312", "", ready)),
+		}}}},
+		{"zonal", "hosts", headless, "", []group{{ports(web), []pod{
+			in("eu-1a", at("10.1.3.21", "same", ready)), in("eu-1b", at("10.1.3.22", "same", ready)), in("eu-1b", at("10.1.3.23", "other", ready)),
+		}}}},
+		{"zonal", "ports", headless, "", []group{
+			{ports(web), []pod{in("eu-1a", at("10.1.3.31", "", ready))}},
+			{ports(web, grpc), []pod{in("eu-1b", at("10.1.3.32", "", ready))}},
+		}},
+		{"zonal", "nothingready", headless, "", []group{{ports(web), []pod{in("eu-1a", at("10.1.3.41", "", starting)), in("eu-1b", at("10.1.3.42", "", done))}}}},
+		{"zonal", "draining", headless, "", []group{{ports(web), []pod{in("eu-1a", at("10.1.3.51", "", leaving))}}}},
+		{"zonal", "many", headless, "", []group{{ports(web), crowded}}},
 		{"data", "out", alias, "example.com", nil},
 		{"data", "in", alias, "web.shop.svc.cluster.local", nil},
 		{"data", "nowhere", alias, "gone.shop.svc.cluster.local", nil},
-		{"data", "vip", vip, "", []group{{ports(port{"http", 8080, "TCP"}, grpc), []pod{at("10.1.1.81", "", ready), at("10.1.1.82", "v-1", ready)}}}},
+		{"data", "vip", vip, "", []group{{ports(port{"http", 8080, "TCP"}, grpc), []pod{in("eu-1a", at("10.1.1.81", "", ready)), in("eu-1b", at("10.1.1.82", "v-1", ready))}}}},
 	}
 }
 
@@ -108,7 +132,7 @@ var podPrefixes = []string{"10.1.0.0/16", "fd00:1::/32"}
 
 // create creates the Services and their slices, in the namespaces that they need.
 func create(ctx context.Context, kube *cluster.Cluster, all []coreService) error {
-	m := &maker{}
+	m := &maker{facts: newFacts(zoneName)}
 	namespaces := map[string]bool{bareNamespace: true}
 	for _, s := range all {
 		namespaces[s.ns] = true
@@ -167,6 +191,7 @@ type coreFacts struct {
 	twins    map[string]bool        // names made of addresses that have a host name in another slice
 	confused map[string]bool        // names made of addresses that are another endpoint's host name, and their reverse names
 	names    []string               // to ask for
+	model    facts                  // what views and scopes go by
 }
 
 // coreZone is what is served.
@@ -175,13 +200,14 @@ const coreZone = "cluster.local."
 func newCoreFacts(all []coreService) *coreFacts {
 	f := &coreFacts{
 		kinds: map[string]serviceKind{"kubernetes.default.svc." + coreZone: vip}, empty: map[string]bool{},
-		second: map[string]netip.Addr{}, leaving: map[string]netip.Addr{}, unnamed: map[string]bool{},
+		model: newFacts("svc." + coreZone), second: map[string]netip.Addr{}, leaving: map[string]netip.Addr{}, unnamed: map[string]bool{},
 		twins: map[string]bool{}, confused: map[string]bool{},
 	}
 	ask := func(names ...string) { f.names = append(f.names, names...) }
 	for _, s := range all {
 		name := s.name + "." + s.ns + ".svc." + coreZone
 		f.kinds[name] = s.kind
+		f.learn(name, s)
 		anyReady := false
 		first := map[string]netip.Addr{} // what CoreDNS calls ready endpoints
 		for _, g := range s.groups {
@@ -252,6 +278,43 @@ func newCoreFacts(all []coreService) *coreFacts {
 		"local.", ".", "example.com.", "arpa.", "in-addr.arpa.", "ip6.arpa.", "10.in-addr.arpa.", "1.10.in-addr.arpa.", "0.1.10.in-addr.arpa.",
 		"256.0.1.10.in-addr.arpa.", "x.1.10.in-addr.arpa.", "01.0.1.10.in-addr.arpa.", "1.1.0.1.10.in-addr.arpa.", "0.0.d.f.ip6.arpa.", "1.0.0.0.0.0.d.f.ip6.arpa.")
 	return f
+}
+
+// learn adds what views and scopes of a Service go by, and asks for them.
+func (f *coreFacts) learn(name string, s coreService) {
+	const zone = "_zone."
+	ask := func(names ...string) { f.names = append(f.names, names...) }
+	if s.kind == alias {
+		ask("eu-1a.pin._zone."+name, "eu-1a.prefer._zone."+name, "_ready."+name, "_explain."+name)
+		return
+	}
+	m := f.model.service(name)
+	values := map[string]bool{"nowhere": true, "_http._tcp.eu-1a": true, "_missing._tcp.eu-1a": true, "_tcp.eu-1a": true, "_http._tcp.nowhere": true}
+	for _, g := range s.groups {
+		m.pods = append(m.pods, g.pods...)
+		for _, p := range g.ports {
+			if p.name != "" {
+				m.ports["_"+p.name+"._"+strings.ToLower(p.protocol)] = true
+			}
+		}
+		for _, p := range g.pods {
+			if p.zone != "" {
+				values[p.zone], values[strings.ToUpper(p.zone)] = true, true
+			}
+		}
+	}
+	ask("_explain."+name, "_tcp._all."+name, "_http._tcp._serving."+name, "_http._tcp._ready."+name, "missing._all."+name)
+	for _, view := range []string{"", "_all.", "_ready.", "_serving."} {
+		ask(view+name, zone+view+name, "pin."+zone+view+name, "prefer."+zone+view+name, "any."+zone+view+name, "eu-1a.any."+zone+view+name)
+		for value := range values {
+			if m.placed() || value == "nowhere" && view != "_ready." {
+				ask(value+".pin."+zone+view+name, value+".prefer."+zone+view+name)
+			}
+		}
+	}
+	if m.placed() {
+		ask("eu-1a.pin._region."+name, "eu-1a.prefer._region."+name, "eu-1a.pin._node."+name, "eu-1a.prefer._node."+name, "_node."+name, "pin._region."+name)
+	}
 }
 
 // svcLabels is how many labels are in svc.cluster.local and a namespace.

@@ -14,36 +14,6 @@ import (
 
 // This file makes the large cluster.
 
-const zoneName = "registry.local."
-
-// facts are what manifests say that no zone file can, since it has no place for names
-// without records.
-type facts struct {
-	// Names that exist and have no record.
-	bare map[string]bool
-	// Names of Services and ports of which nothing is published at the moment.
-	empty map[string]bool
-	// Other spellings of names that have records.
-	spellings map[string]string
-	// Addresses outside the reverse zones, by reverse name.
-	outside map[string]netip.Addr
-}
-
-// service notes a Service of which nothing is published; its ports are given as
-// "_http._tcp".
-func (f *facts) service(name string, ports ...string) {
-	f.empty[name], f.bare[name] = true, true
-	f.bare[parent(name)] = true // the namespace
-	for _, p := range ports {
-		f.empty[p+"."+name], f.bare[p+"."+name] = true, true
-		f.bare[parent(p+"."+name)] = true
-	}
-}
-
-func newFacts() facts {
-	return facts{bare: map[string]bool{}, empty: map[string]bool{}, spellings: map[string]string{}, outside: map[string]netip.Addr{}}
-}
-
 // state is what an endpoint's conditions say.
 type state int
 
@@ -53,6 +23,7 @@ const (
 	starting       // neither ready nor serving
 	leaving        // serving, not ready
 	done           // terminating, not serving
+	early          // ready and not serving: of a Service that publishes what is not ready
 )
 
 // pod is an endpoint.
@@ -60,6 +31,10 @@ type pod struct {
 	addr      netip.Addr
 	host, pod string
 	state     state
+
+	node, zone string   // in its slice
+	region     string   // of its Node
+	hints      []string // zones that it is meant for
 }
 
 // port is one of a slice.
@@ -91,7 +66,7 @@ type maker struct {
 func generate(dir string, seed uint64) (facts, error) {
 	m := &maker{
 		rand:  rand.New(rand.NewPCG(seed, 0)),
-		facts: newFacts(),
+		facts: newFacts(zoneName),
 		next4: netip.MustParseAddr("10.0.0.0"),
 		next6: netip.MustParseAddr("fd00:10:244::"),
 	}
@@ -99,6 +74,8 @@ func generate(dir string, seed uint64) (facts, error) {
 	m.big()
 	m.special()
 	m.readiness()
+	m.places()
+	m.tuned()
 	m.shared()
 	m.aliases()
 	b, err := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": m.objects})
@@ -118,19 +95,55 @@ func (m *maker) v6() netip.Addr { m.next6 = m.next6.Next(); return m.next6 }
 func named(ns, svc string) string { return svc + "." + ns + "." + zoneName }
 
 // service adds a Service with its spec's ports and slices.
-func (m *maker) service(ns, name string, spec []port, groups ...group) {
+func (m *maker) service(ns, name string, spec []port, groups ...group) *serviceFacts {
 	var ports []object
 	for _, p := range spec {
 		ports = append(ports, p.object("port"))
 	}
-	m.objects = append(m.objects, object{
+	o := object{
 		"apiVersion": "v1", "kind": "Service",
-		"metadata": object{"namespace": ns, "name": name},
+		"metadata": object{"namespace": ns, "name": name, "annotations": object{}},
 		"spec":     object{"type": "ClusterIP", "clusterIP": "None", "ports": ports},
-	})
-	for _, g := range groups {
+	}
+	m.objects = append(m.objects, o)
+	s := m.facts.service(named(ns, name))
+	s.object = o
+	for _, g := range append(groups, group{ports: spec}) {
+		for _, p := range g.ports {
+			if p.name != "" {
+				s.ports["_"+p.name+"._"+strings.ToLower(p.protocol)] = true
+			}
+		}
+		s.pods = append(s.pods, g.pods...)
 		m.group(ns, name, g)
 	}
+	return s
+}
+
+// annotate tunes a Service.
+func (s *serviceFacts) annotate(key, value string) *serviceFacts {
+	s.object["metadata"].(object)["annotations"].(object)["registry.local/"+key] = value
+	return s
+}
+
+// spec sets a field of a Service.
+func (s *serviceFacts) spec(key string, value any) *serviceFacts {
+	s.object["spec"].(object)[key] = value
+	return s
+}
+
+// limited has answers of at most so many endpoints.
+func (s *serviceFacts) limited(limit int) *serviceFacts {
+	s.limit = limit
+	return s.annotate("limit", fmt.Sprint(limit))
+}
+
+// node adds a Node.
+func (m *maker) node(name, zone, region string) {
+	m.objects = append(m.objects, object{
+		"apiVersion": "v1", "kind": "Node",
+		"metadata": object{"name": name, "labels": object{"topology.kubernetes.io/zone": zone, "topology.kubernetes.io/region": region}},
+	})
 }
 
 func (p port) object(number string) object {
@@ -164,6 +177,21 @@ func (m *maker) group(ns, service string, g group) {
 			e["conditions"] = object{"ready": false, "serving": true, "terminating": true}
 		case done:
 			e["conditions"] = object{"ready": false, "serving": false, "terminating": true}
+		case early:
+			e["conditions"] = object{"ready": true, "serving": false, "terminating": false}
+		}
+		if p.node != "" {
+			e["nodeName"] = p.node
+		}
+		if p.zone != "" {
+			e["zone"] = p.zone
+		}
+		if p.hints != nil {
+			var zones []object
+			for _, z := range p.hints {
+				zones = append(zones, object{"name": z})
+			}
+			e["hints"] = object{"forZones": zones}
 		}
 		if p.host != "" {
 			e["hostname"] = p.host
@@ -223,14 +251,13 @@ func (m *maker) pods(name string, n int, v4, v6, hosts bool) (out []pod) {
 
 // plain makes what most of a cluster is.
 func (m *maker) plain() {
-	for i := range 40 {
+	for i := range 20 {
 		ns := fmt.Sprintf("team-%d", i)
 		m.service(ns, "web", []port{web8080}, group{[]port{web8080}, m.pods("web", 2+m.rand.IntN(9), true, false, false)})
 		m.service(ns, "api", []port{web8080}, group{[]port{web8080, {"grpc", 9000, "TCP"}}, m.pods("api", 1+m.rand.IntN(4), true, true, false)})
 		m.service(ns, "db", nil, group{[]port{{"sql", 5432, "TCP"}}, m.pods("db", 3, true, true, true)})
 		m.service(ns, "six", nil, group{[]port{{"sip", 5060, "UDP"}}, m.pods("six", 2, false, true, false)})
 		m.service(ns, "idle", []port{web8080})
-		m.facts.service(named(ns, "idle"), "_http._tcp")
 	}
 }
 
@@ -277,9 +304,6 @@ func (m *maker) special() {
 		group{[]port{{"http", 9080, "TCP"}}, m.pods("m2", 2, true, false, false)})
 	// A port in the spec that no slice has.
 	m.service(ns, "early", []port{web8080, {"later", 81, "UDP"}}, group{[]port{web8080}, m.pods("e", 1, true, false, false)})
-	m.facts.empty["_later._udp."+named(ns, "early")] = true
-	m.facts.bare["_later._udp."+named(ns, "early")] = true
-	m.facts.bare["_udp."+named(ns, "early")] = true
 	// Addresses whose text begins or ends with colons, or is long.
 	var odd []pod
 	for _, a := range []string{"fd00::", "fd00:1::", "fd00::1:0:0:1", "fd00:2:3:4:5:6:7:8", "fd00::ffff", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "10.255.255.255", "10.255.0.0"} {
@@ -319,9 +343,6 @@ func (m *maker) readiness() {
 	m.service(ns, "going", []port{web8080}, of("g", true, leaving, leaving))
 	m.service(ns, "going-too", nil, of("g", false, leaving, done))
 	m.service(ns, "coming", []port{web8080}, of("c", true, starting))
-	for _, svc := range []string{"going", "going-too", "coming"} {
-		m.facts.service(named(ns, svc), "_http._tcp")
-	}
 	// The same address twice, one of them ready.
 	twin := m.v4()
 	m.service(ns, "twin", nil,
@@ -332,7 +353,112 @@ func (m *maker) readiness() {
 		{addr: m.v4(), host: "one", pod: "a", state: leaving}, {addr: m.v4(), host: "one", pod: "b"}, {addr: m.v6(), host: "one", pod: "b"},
 	}})
 	m.service("void", "nothing", nil)
-	m.facts.service(named("void", "nothing"))
+}
+
+// somewhere puts pods on nodes and in zones. Each third Node is known by the pods alone.
+func (m *maker) somewhere(pods []pod) []pod {
+	const nodes = 9
+	for i := range pods {
+		p, n := &pods[i], m.rand.IntN(nodes)
+		p.node, p.zone, p.region = fmt.Sprintf("node-%d", n), zones[n%len(zones)], regions[zones[n%len(zones)]]
+	}
+	return pods
+}
+
+// zones are those of pods, with the region of each.
+var (
+	zones   = []string{"zone-a", "zone-b", "Inland.Zone_1"}
+	regions = map[string]string{"zone-a": "coast", "zone-b": "coast", "Inland.Zone_1": "inland"}
+)
+
+// places makes endpoints that are somewhere.
+func (m *maker) places() {
+	for n := range 9 {
+		if n < 6 {
+			m.node(fmt.Sprintf("node-%d", n), zones[n%3], regions[zones[n%3]])
+		}
+	}
+	const ns = "places"
+	metrics := port{"metrics", 9090, "TCP"}
+	m.service(ns, "web", nil, group{[]port{web8080, metrics}, m.somewhere(m.pods("w", 12, true, false, false))})
+	m.service(ns, "dual", nil, group{[]port{web8080}, m.somewhere(m.pods("d", 8, true, true, false))})
+	m.service(ns, "db", nil, group{[]port{web8080}, m.somewhere(m.pods("db", 6, true, false, true))})
+	m.service(ns, "crowd", nil, group{[]port{web8080}, m.somewhere(m.pods("c", 150, true, false, false))})
+	nowhere := m.pods("n", 4, true, false, false) // but for one
+	nowhere[0].node, nowhere[0].zone, nowhere[0].region = "node-0", "zone-a", "coast"
+	m.service(ns, "partly", nil, group{[]port{web8080}, nowhere})
+	m.service(ns, "ports-apart", nil,
+		group{[]port{web8080}, m.in("zone-a", m.pods("a", 3, true, false, false))},
+		group{[]port{metrics}, m.in("zone-b", m.pods("b", 3, true, false, false))})
+	m.service(ns, "gone", []port{web8080})
+	states := m.somewhere(m.pods("s", 15, true, false, false))
+	for i := range states {
+		states[i].state = []state{ready, unsaid, starting, leaving, done}[i%5]
+	}
+	m.service(ns, "states", nil, group{[]port{web8080}, states})
+	// Nobody in particular asks, so these answer with all.
+	hinted := m.somewhere(m.pods("h", 9, true, false, false))
+	for i := range hinted {
+		hinted[i].hints = []string{hinted[i].zone}
+	}
+	m.service(ns, "hinted", nil, group{[]port{web8080}, hinted}).spec("trafficDistribution", "PreferSameZone")
+	half := m.somewhere(m.pods("n", 12, true, false, false))
+	for i := range half[:6] {
+		half[i].state = starting
+	}
+	m.service(ns, "nearest", nil, group{[]port{web8080}, half}).annotate("topology", "nearest").annotate("min", "2")
+	m.service(ns, "off", nil, group{[]port{web8080}, m.somewhere(m.pods("o", 5, true, false, false))}).annotate("topology", "off")
+}
+
+// in puts pods into a zone, on no Node.
+func (m *maker) in(zone string, pods []pod) []pod {
+	for i := range pods {
+		pods[i].zone, pods[i].region = zone, regions[zone]
+	}
+	return pods
+}
+
+// tuned makes Services that say how they are to be answered.
+func (m *maker) tuned() {
+	const ns = "tuned"
+	metrics := port{"metrics", 9090, "TCP"}
+	some := func(n int, ports ...port) group { return group{ports, m.somewhere(m.pods("t", n, true, false, false))} }
+	mixed := func(states ...state) group {
+		g := some(len(states), web8080)
+		for i := range g.pods {
+			g.pods[i].state = states[i]
+		}
+		return g
+	}
+	times := func(s *serviceFacts) {
+		s.annotate("ttl", "30s").annotate("ttl-empty", "1s").annotate("ttl-nxdomain", "7s")
+		s.ttlEmpty, s.ttlNXDomain = 1, 7
+	}
+	times(m.service(ns, "ttl", nil, some(3, web8080)))
+	times(m.service(ns, "ttl-idle", []port{web8080}))
+	times(m.service(ns, "ttl-mixed", nil, mixed(ready, starting, leaving)))
+	m.service(ns, "ttl-bad", nil, some(2, web8080)).annotate("ttl", "soon")
+
+	m.service(ns, "limit-3", nil, group{[]port{web8080, metrics}, m.somewhere(m.pods("t", 8, true, true, false))}).limited(3)
+	m.service(ns, "limit-9", nil, some(5, web8080)).limited(9)
+	m.service(ns, "limit-60", nil, some(200, web8080)).limited(60)
+	m.service(ns, "limit-fixed", nil, some(8, web8080)).limited(3).annotate("order", "fixed")
+	m.service(ns, "limit-hash", nil, some(8, web8080)).limited(3).annotate("order", "hash")
+	m.service(ns, "limit-mixed", nil, mixed(ready, starting, leaving, ready, ready, unsaid)).limited(2)
+	m.service(ns, "cut", nil, some(200, web8080)).annotate("fit", "cut").cuts = true
+	m.service(ns, "rotate", nil, some(6, web8080)).annotate("order", "rotate")
+
+	m.service(ns, "weights", nil, group{[]port{web8080, metrics}, m.somewhere(m.pods("w", 9, true, false, true))}).
+		annotate("weights", "w-0=10, w-1=0, node:node-1=0, zone:zone-b=3, zone:inland.zone_1=65535")
+	m.service(ns, "weightless", nil, some(3, web8080)).annotate("weights", "zone:zone-a=0, zone:zone-b=0, zone:Inland.Zone_1=0")
+
+	m.service(ns, "publish-all", nil, mixed(ready, starting, leaving, done)).annotate("publish", "all")
+	m.service(ns, "publish-all-idle", nil, mixed(starting, done)).annotate("publish", "all")
+	m.service(ns, "publish-serving", nil, mixed(ready, starting, leaving, done)).annotate("publish", "serving")
+	m.service(ns, "fallback-serving", nil, mixed(starting, leaving, leaving)).annotate("fallback", "serving")
+	m.service(ns, "fallback-all", nil, mixed(starting, done)).annotate("fallback", "all")
+	m.service(ns, "fallback-unused", nil, mixed(ready, leaving)).annotate("fallback", "all")
+	m.service(ns, "early", nil, mixed(ready, early, early)).spec("publishNotReadyAddresses", true)
 }
 
 // shared makes what several have.
