@@ -70,9 +70,8 @@ type outcomes struct {
 	head     map[uint32]int // of the place of a record: the endpoint that is shown for it
 }
 
-// explainEndpoints says of each endpoint what became of it.
-func (a *Answer) explainEndpoints(e *Explanation) {
-	o := outcomes{Answer: a, c: a.recompile(a.service, a.zone), name: a.below()}
+func (a *Answer) outcomes() *outcomes {
+	o := &outcomes{Answer: a, c: a.recompile(a.service, a.zone), name: a.below()}
 	o.near = a.service.areas.near(a.asker.where)
 	if !a.decision.placed {
 		o.near = [4]span{3: a.service.areas.all()}
@@ -81,20 +80,19 @@ func (a *Answer) explainEndpoints(e *Explanation) {
 		o.group = o.ownGroup()
 	}
 	o.readAnswer()
+	return o
+}
 
+// explainEndpoints says of each endpoint what became of it.
+func (a *Answer) explainEndpoints(e *Explanation) {
+	o := a.outcomes()
 	eps := o.c.eps
-	shown := make([][]uint32, len(eps)) // records of each
-	reasons := make([]string, len(eps))
-	weighted := false
-	for i := range eps {
-		shown[i], reasons[i] = o.records(uint32(i))
-		weighted = weighted || len(shown[i]) > 0 && eps[i].weight > 0
+	shown, reasons, weighted := o.toChoose()
+	if !weighted && !a.own && slices.ContainsFunc(shown, func(records []uint32) bool { return len(records) > 0 }) {
+		e.step("all of them have the weight 0, so nobody is left out for it")
 	}
 	o.head = map[uint32]int{}
 	for i := range eps {
-		if weighted && eps[i].weight == 0 && len(shown[i]) > 0 && !a.own {
-			shown[i], reasons[i] = nil, whyWeight
-		}
 		for _, k := range shown[i] {
 			// Of endpoints with one record the one that tells its place, else the first.
 			place := a.records.place(k)
@@ -103,7 +101,6 @@ func (a *Answer) explainEndpoints(e *Explanation) {
 			}
 		}
 	}
-
 	for i := range eps { // whoever has the same name may have other ports
 		if len(shown[i]) > 0 {
 			if head := o.head[a.records.place(shown[i][0])]; head != i {
@@ -169,6 +166,23 @@ func (a *Answer) explainEndpoints(e *Explanation) {
 		}
 	}
 	e.Records = o.count(all, shown)
+}
+
+// toChoose are the records of each endpoint that there were to choose from, why there
+// are none, and whether weights counted.
+func (o *outcomes) toChoose() (shown [][]uint32, reasons []string, weighted bool) {
+	eps := o.c.eps
+	shown, reasons = make([][]uint32, len(eps)), make([]string, len(eps))
+	for i := range eps {
+		shown[i], reasons[i] = o.records(uint32(i))
+		weighted = weighted || len(shown[i]) > 0 && eps[i].weight > 0
+	}
+	for i := range eps {
+		if weighted && eps[i].weight == 0 && len(shown[i]) > 0 && !o.own {
+			shown[i], reasons[i] = nil, whyWeight
+		}
+	}
+	return shown, reasons, weighted
 }
 
 // ownGroup are the endpoints that the name asked for leads to.

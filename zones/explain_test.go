@@ -210,6 +210,9 @@ func TestExplanationAgreesWithAnswer(t *testing.T) {
 			w.checkAnswered(e, rrs, fail)
 			if a.single == none {
 				w.checkEndpoints(e, fail)
+				if a.service != nil && !a.service.external {
+					checkSet(a, fail)
+				}
 			}
 			w.checkReasons(a, e, cut, fail)
 			w.checkRecords(t, a, q, e, limit, fail)
@@ -295,6 +298,24 @@ func (w *explainWorld) checkEndpoints(e *Explanation, fail func(string, ...any))
 	}
 	if !maps.Equal(got, want) {
 		fail("endpoints are %v, listed are %v", want, got)
+	}
+}
+
+// checkSet checks that the records to choose from are those of the set that is answered.
+func checkSet(a *Answer, fail func(string, ...any)) {
+	o := a.outcomes()
+	got, want := map[uint32]bool{}, map[uint32]bool{}
+	shown, _, _ := o.toChoose()
+	for _, records := range shown {
+		for _, k := range records {
+			got[k] = true
+		}
+	}
+	for k := range o.member {
+		want[k] = true
+	}
+	if !maps.Equal(got, want) {
+		fail("records to choose from are %v, the set has %v", got, want)
 	}
 }
 

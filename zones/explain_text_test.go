@@ -203,6 +203,7 @@ var explainedCases = []explainedCase{
 		change: endpoints(func(i int, e *registry.Endpoint) { e.Ready = i != 2 })},
 	{what: "off", annotations: "topology: off"},
 	{what: "weights", annotations: "weights: zone:a=0, 10-4-0-1=7"},
+	{what: "weights that are all 0", annotations: "weights: zone:a=0, zone:b=0, zone:c=0"},
 	{what: "limit", annotations: "limit: 2"},
 	{what: "truncated", room: 12 + 23 + 4 + 3*16 + 7},
 	{what: "cut", annotations: "fit: cut", room: 12 + 23 + 4 + 3*16 + 7},

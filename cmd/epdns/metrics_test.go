@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/miekg/dns"
@@ -72,5 +76,36 @@ func TestMetricNames(t *testing.T) {
 		if !have[name] {
 			t.Errorf("%s was not gathered", name)
 		}
+	}
+}
+
+// Where podCIDRs tell nothing, a line of the log and a metric say so.
+func TestPodCIDRsAreNotBelieved(t *testing.T) {
+	var text strings.Builder
+	for i, name := range []string{"a1", "b1"} {
+		fmt.Fprintf(&text, "apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nspec: {podCIDRs: [10.0.%d.0/24]}\n---\n", name, i)
+	}
+	text.WriteString("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n" +
+		"metadata: {namespace: shop, name: web-1, labels: {kubernetes.io/service-name: web}}\nendpoints:\n")
+	for i := range 20 {
+		fmt.Fprintf(&text, "- {addresses: [10.0.0.%d], nodeName: b1}\n", i)
+	}
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	source := manifest.New(fstest.MapFS{"web.yaml": {Data: []byte(text.String())}}, "liars", quiet)
+	p, err := newPipeline(source, zones.Config{Zones: []zones.Zone{zones.DefaultZone("registry.local")}}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := disbelieved(p.zones.Load())
+	err = p.once(t.Context(), func() error {
+		if before || !disbelieved(p.zones.Load()) {
+			t.Errorf("not believed are they before %t and after %t", before, disbelieved(p.zones.Load()))
+		}
+		p.serve(p.zones.Load()) // nothing has changed
+		return nil
+	})
+	if lines := strings.Count(said.String(), "\n"); err != nil || lines != 1 || !strings.Contains(said.String(), "podCIDRs are not believed") {
+		t.Errorf("%v, the log says %s", err, &said)
 	}
 }
