@@ -16,14 +16,14 @@ func ranked(t testing.TB, n int, knobs string) *registry.Service {
 	var endpoints []string
 	for i := range n {
 		zone := "ab"[i%2 : i%2+1]
-		e := fmt.Sprintf("10.%d.%d.%d n%d/%s/r zones=%s", 1+i>>16, i>>8&255, i&255, i/10, zone, zone)
+		e := fmt.Sprintf("10.%d.%d.%d n%s%d/%s/r zones=%s", 1+i>>16, i>>8&255, i&255, zone, i/40, zone, zone)
 		if i%8 == 4 {
 			e += " unready"
 		}
 		endpoints = append(endpoints, e)
 	}
 	for i := range n / 10 {
-		endpoints = append(endpoints, fmt.Sprintf("fd00::%x n%d/a/r zones=a slice=2", i+1, i))
+		endpoints = append(endpoints, fmt.Sprintf("fd00::%x na%d/a/r zones=a slice=2", i+1, i/4))
 	}
 	return serving(t, knobs, endpoints...)
 }
@@ -35,7 +35,7 @@ func TestAnswersAllocateNothing(t *testing.T) {
 		typ  uint16
 	}{
 		{web, TypeA}, {web, TypeAAAA}, {web, TypeSRV}, {"_http._tcp." + web, TypeSRV}, {"10-1-0-3." + web, TypeA}, {web, TypeTXT}, {web, TypeANY},
-		{"nope." + web, TypeA}, {"a.pin._zone." + web, TypeA}, {"_http._tcp.n1.prefer._node." + web, TypeSRV}, {"r.pin._region._all." + web, TypeSRV},
+		{"nope." + web, TypeA}, {"a.pin._zone." + web, TypeA}, {"_http._tcp.na1.prefer._node." + web, TypeSRV}, {"r.pin._region._all." + web, TypeSRV},
 		{"nope.pin._zone." + web, TypeA}, {"_serving." + web, TypeA}, {"_all." + web, TypeSRV}, {"3.0.1.10.in-addr.arpa.", TypePTR}, {"9.9.9.10.in-addr.arpa.", TypePTR},
 		{"registry.local.", TypeSOA}, {"nope.shop.registry.local.", TypeA},
 	}
@@ -47,7 +47,7 @@ func TestAnswersAllocateNothing(t *testing.T) {
 	}
 	for _, topology := range topologies.names {
 		for _, order := range orders.names {
-			for _, weights := range []string{"", "; weights=zone:a=3, node:n2=0"} {
+			for _, weights := range []string{"", "; weights=zone:a=3, node:na1=0"} {
 				for _, limit := range []string{"", "; limit=5"} {
 					knobs := "topology=" + topology + "; order=" + order + weights + limit
 					b, err := NewBuilder(Config{
@@ -61,7 +61,7 @@ func TestAnswersAllocateNothing(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					b.SetNodes([]*registry.Node{aNode("n0", "a", "r", "192.0.2.1", "10.7.0.0/24")})
+					b.SetNodes([]*registry.Node{aNode("na0", "a", "r", "192.0.2.1", "10.7.0.0/24")})
 					set := b.Build([]*registry.Service{ranked(t, 100, knobs)}, someTime)
 					a, out := NewAnswer(), make([]byte, 0, 1<<16)
 					for _, size := range []int{512, 1 << 16} {
@@ -89,11 +89,12 @@ func TestAnswersAllocateNothing(t *testing.T) {
 // BenchmarkRanked is an answer of ten A records out of N, for somebody who has a place.
 func BenchmarkRanked(b *testing.B) {
 	policies := []struct{ name, knobs string }{
-		{"order", "topology=order"}, {"hints", "topology=hints"}, {"nearest", "topology=nearest"}, {"off", "topology=off"},
-		{"rotate", "order=rotate"}, {"fixed", "order=fixed"}, {"hash", "order=hash"}, {"hash-off", "topology=off; order=hash"},
-		{"weights", "weights=zone:a=3, zone:b=2, node:n1=5"}, {"hash-weights", "order=hash; weights=zone:a=3, zone:b=2, node:n1=5"},
-		{"hints-weights", "topology=hints; weights=zone:a=3, zone:b=2, node:n1=5"},
-		{"limit-10", "limit=10"},
+		{"order", "topology=order"}, {"hints", "topology=hints"}, {"nearest", "topology=nearest; min=10"}, {"off", "topology=off"},
+		{"rotate", "topology=order; order=rotate"}, {"fixed", "topology=order; order=fixed"}, {"hints-fixed", "topology=hints; order=fixed"},
+		{"hash", "topology=order; order=hash"}, {"hash-off", "topology=off; order=hash"},
+		{"weights", "topology=order; weights=zone:a=3, zone:b=2, node:nb1=5"}, {"hints-weights", "topology=hints; weights=zone:a=3, zone:b=2, node:na1=5"},
+		{"hash-weights", "topology=order; order=hash; weights=zone:a=3, zone:b=2, node:na1=5"},
+		{"limit-10", "topology=order; limit=10"},
 	}
 	for _, p := range policies {
 		for _, n := range []int{10, 100, 1000, 5000} {

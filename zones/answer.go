@@ -60,6 +60,7 @@ type Answer struct {
 	order    []uint32 // endpoints of the set, best first
 	far      []uint32 // those of the next tiers, while they are mixed in
 	luck     uint64   // what lot made of the asker's key last
+	fitting  int      // endpoints whose SRV records fit, about
 	segments []segment
 	decision decision
 	appended []appended // SRV records in the message
@@ -265,6 +266,7 @@ func (a *Answer) appendRecords(w *writer, owner int, n *Counts) (cut bool) {
 	size := r.size
 	if size == 0 {
 		size = fixedSize + 6 // no SRV record is shorter: a bound is enough
+		a.fitting = room * r.n / max(1, len(r.wire)/r.len()*r.count())
 	}
 	want := room / size
 	if r.size == 0 || a.service.fit == Truncate {

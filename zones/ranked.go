@@ -28,7 +28,12 @@ func (a *Answer) rank(want int) {
 		want = min(want, int(s.limit))
 	}
 	a.targets = rank.Targets{Order: s.order}
-	if x := r.ranking; x != nil && !a.own {
+	switch x := r.ranking; {
+	case a.own && s.order == rank.Fixed: // as they stand, which is the same for all
+		a.targets.Order, a.client.Turn = rank.Rotate, 0
+	case a.own:
+		a.targets.Order = rank.Shuffle
+	case x != nil:
 		a.targets.Weights, a.targets.Sums = x.weights, x.sums
 		a.targets.Keys, a.targets.Sorted = x.keys, x.sorted
 	}
@@ -56,7 +61,8 @@ func (a *Answer) rank(want int) {
 		if x := r.ranking; x != nil {
 			if h := x.hints.find(a.asker.where); h != nil {
 				members = h.members
-				all, a.targets.List, a.targets.Sums, d.hinted = span{0, len(members)}, members, h.sums, true
+				all, d.hinted = span{0, len(members)}, true
+				a.targets.List, a.targets.Sums, a.targets.Sorted = members, h.sums, h.sorted
 			}
 		}
 	}
@@ -144,6 +150,9 @@ func (a *Answer) nearest(near [4]span, want int) {
 		return
 	}
 	far := 0
+	if spills && a.service.fit == Cut {
+		want = max(1, min(want, a.fitting)) // those of the next tier must fit, too
+	}
 	if spills && want <= in.len() { // some of those few are far, so that weights can do the rest
 		if far = 1; want > 1 {
 			far = max(1, int(math.Round(float64(want)*(1-share))))

@@ -69,12 +69,11 @@ func TestSpillShares(t *testing.T) {
 			load, first := map[int]float64{}, map[int]float64{}
 			for i := range rounds {
 				k.from = someAddr(i)
-				m := k.at(at, web, dns.TypeA)
-				counts := nets(m)
-				for net, n := range counts {
-					load[net] += float64(n) / float64(len(m.Answer)) / rounds
+				got := k.addrs(at, web)
+				for _, addr := range got {
+					load[int(addr.As4()[2])] += 1 / float64(len(got)) / rounds
 				}
-				first[int(texts(m)[0][5]-'0')] += 1. / rounds
+				first[int(got[0].As4()[2])] += 1. / rounds
 			}
 			for net, want := range c.want {
 				if !near(load[net], want, 0.01) {
@@ -265,13 +264,26 @@ func TestSpillThatIsCut(t *testing.T) {
 	load := 0.0
 	const rounds = 5000
 	for range rounds {
-		m := k.at("n1/a/r", web, dns.TypeA)
-		if m.Truncated || len(m.Answer) != (512-headerSize-len(k.parse(web))-4)/sizeA {
-			t.Fatalf("%d records, TC %t", len(m.Answer), m.Truncated)
+		got := k.addrs("n1/a/r", web)
+		if k.wire[2]&2 != 0 || len(got) != (512-headerSize-len(k.parse(web))-4)/sizeA {
+			t.Fatalf("%d records, flags %x", len(got), k.wire[2])
 		}
-		load += float64(nets(m)[2]) / float64(len(m.Answer)) / rounds
+		for _, addr := range got {
+			if addr.As4()[2] == 2 {
+				load += 1 / float64(len(got)) / rounds
+			}
+		}
 	}
 	if !near(load, .3, .01) {
 		t.Errorf("the far ones get %.4f of the load, want 0.3", load)
+	}
+	k.limit = 1232
+	m := k.at("n1/a/r", web, dns.TypeSRV)
+	var weights [3]float64
+	for _, rr := range m.Answer {
+		weights[strings.Split(rdata(rr), "-")[2][0]-'0'] += float64(rr.(*dns.SRV).Weight)
+	}
+	if got := weights[2] / (weights[1] + weights[2]); !near(got, .3, .03) || len(m.Answer) < 15 || m.Truncated {
+		t.Errorf("SRV: the far ones have %.4f of the weights of %d records, want 0.3", got, len(m.Answer))
 	}
 }

@@ -104,11 +104,6 @@ func (r *rrset) before(members []uint32, place uint32) int {
 	return i
 }
 
-// area is a run of endpoints.
-type area struct{ start, end uint32 }
-
-func (a *area) span() span { return span{int(a.start), int(a.end)} }
-
 // areas are the endpoints of a Service by their places: a run for each node, zone and
 // region, in order of places.
 type areas struct {
@@ -156,7 +151,7 @@ func (a *areas) ofNodes() []run   { return a.runs[:a.zones] }
 func (a *areas) ofZones() []run   { return a.runs[a.zones:a.regions] }
 func (a *areas) ofRegions() []run { return a.runs[a.regions:] }
 
-// span are the endpoints of one of the runs.
+// spanOf are the endpoints of one of the runs.
 func spanOf(runs []run, i int) span {
 	start := 0
 	if i > 0 {
@@ -300,6 +295,7 @@ type hinted struct {
 	id      uint32
 	members []uint32 // endpoints of the set
 	sums    []uint64 // of their weights, as ranking.sums
+	sorted  []uint32 // by address, as ranking.sorted
 	ready   bool     // one of them is
 }
 
@@ -498,21 +494,30 @@ func (m *members) rank(l *list, s *set, records func(*endpoint) []uint32) {
 	}
 	if c.topology == TopologyHints {
 		r.hints = m.hints(l, s, records)
-		r.sumHinted()
+		r.rankHinted()
 	}
 }
 
-// sumHinted sums the weights of those who are meant for each place.
-func (r *ranking) sumHinted() {
-	if r.hints == nil || r.weights == nil {
+// rankHinted finds out of those who are meant for each place what is known of all.
+func (r *ranking) rankHinted() {
+	if r.hints == nil {
 		return
 	}
 	for _, list := range [][]hinted{r.hints.nodes, r.hints.zones} {
 		for i := range list {
 			h := &list[i]
-			h.sums = make([]uint64, len(h.members)+1)
-			for j, member := range h.members {
-				h.sums[j+1] = h.sums[j] + uint64(r.weights[member])
+			if r.weights != nil {
+				h.sums = make([]uint64, len(h.members)+1)
+				for j, member := range h.members {
+					h.sums[j+1] = h.sums[j] + uint64(r.weights[member])
+				}
+			}
+			if r.sorted != nil {
+				h.sorted = make([]uint32, len(h.members))
+				for j := range h.sorted {
+					h.sorted[j] = uint32(j)
+				}
+				slices.SortFunc(h.sorted, func(i, j uint32) int { return cmp.Compare(r.keys[h.members[i]], r.keys[h.members[j]]) })
 			}
 		}
 	}

@@ -56,7 +56,7 @@ type Targets struct {
 	// Keys of each target, by its number: for Hash what tells it from others, for
 	// Fixed its rank.
 	Keys []uint64
-	// Sorted are the targets in order of their Keys, for Fixed, where List is nil.
+	// Sorted are the places in the list in order of the Keys, for Fixed.
 	Sorted []uint32
 }
 
@@ -97,8 +97,8 @@ func NewClient() *Client {
 // chance: same order.
 //
 // What it costs depends on want, and not on how many targets there are, but for Hash,
-// which looks at each target of the tier, and Fixed in a List or a tier that is a small
-// part of the targets.
+// which looks at each target of the tier, and Fixed, if the tier is a small part of the
+// targets.
 func (c *Client) Rank(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
 	n, start := tier.Len(), len(dst)
 	if want = min(want, n); want <= 0 {
@@ -115,10 +115,10 @@ func (c *Client) Rank(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
 		return dst
 	case t.Order == Hash && t.Keys != nil:
 		return c.hash(dst, t, tier, want)
-	case t.Order == Fixed && t.List == nil && n*rare >= len(t.Sorted) && t.Sorted != nil:
+	case t.Order == Fixed && t.Sorted != nil && n*rare >= len(t.Sorted):
 		for _, at := range t.Sorted {
 			if tier.has(int(at)) {
-				if dst = append(dst, at); len(dst) == start+want {
+				if dst = append(dst, t.number(int(at))); len(dst) == start+want {
 					break
 				}
 			}
@@ -232,32 +232,35 @@ const rare = 8
 // and so spares whatever it can.
 func (c *Client) hash(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
 	heap := c.keyed[:0] // of the smallest so far, the largest of them on top
-	n := tier.Len()
-	most := math.Inf(1) // the time of waiting on top, where weights count
-	for i := range n {
-		at := t.number(tier.at(i))
-		random := Mix(c.Key ^ t.Keys[at])
-		if t.Weights != nil {
-			// -log u is at least 1-u, which tells for nearly all that they wait too long.
-			if u := uniform(random); 1-u > most*float64(t.Weights[at]) {
-				continue
+	most, longest := uint64(math.MaxUint64), math.Inf(1)
+	for _, run := range [2][2]int{{tier.Start, tier.End}, {tier.Start2, tier.End2}} {
+		for at := run[0]; at < run[1]; at++ {
+			number := t.number(at)
+			key := ^Mix(c.Key ^ t.Keys[number]) // in the same order as lots of equal weights
+			if t.Weights != nil {
+				// -log u is at least 1-u, which tells of nearly all that they are too late.
+				weight := t.Weights[number]
+				if 1-uniform(^key) > longest*float64(weight) {
+					continue
+				}
+				key = lot(^key, weight)
 			}
-			random = lot(random, t.Weights[at])
-		} else {
-			random = ^random // the same order as that of the lots
-		}
-		switch k := (keyed{random, at}); {
-		case len(heap) < want:
-			heap = append(heap, k)
-			up(heap)
-		case k.less(heap[0]):
-			heap[0] = k
-			down(heap)
-		default:
-			continue
-		}
-		if t.Weights != nil && len(heap) == want {
-			most = math.Float64frombits(heap[0].key)
+			switch k := (keyed{key, number}); {
+			case key > most:
+				continue
+			case len(heap) < want:
+				heap = append(heap, k)
+				up(heap)
+			case k.less(heap[0]):
+				heap[0] = k
+				down(heap)
+			}
+			if len(heap) == want {
+				most = heap[0].key
+				if t.Weights != nil {
+					longest = math.Float64frombits(most)
+				}
+			}
 		}
 	}
 	return c.take(dst, heap)
