@@ -18,8 +18,8 @@
 //
 // Zone transfers (RFC 5936) go over TCP, to loopback, to the addresses that were
 // allowed and to who has a key (TSIG, RFC 8945), a message at a time from one Set. A
-// signed query is rare, and the one kind whose reply allocates. Secondaries hear of
-// changes by NOTIFY (RFC 1996).
+// signed query is rare, and with the names that explain answers the one kind whose
+// reply allocates. Secondaries hear of changes by NOTIFY (RFC 1996).
 //
 // DNS over TLS (RFC 7858) is TCP with a handshake before the first query.
 //

@@ -86,6 +86,31 @@ func TestAnswersAllocateNothing(t *testing.T) {
 	}
 }
 
+// Nor do the scopes of host names that several endpoints have.
+func TestSharedScopesAllocateNothing(t *testing.T) {
+	for _, knobs := range []string{"", "order=fixed", "order=hash; weights=zone:a=3", "weights=zone:a=3", "order=rotate; limit=3"} {
+		var endpoints []string
+		for i := range 60 {
+			endpoints = append(endpoints, fmt.Sprintf("10.0.0.%d n%d/%s/r host=h%d", i+1, i%7, "ab"[i%2:i%2+1], i%25))
+		}
+		set := served(t, serving(t, knobs, endpoints...))
+		a, out := NewAnswer(), make([]byte, 0, 1<<16)
+		q := Question{Type: TypeSRV, From: netip.MustParseAddr("10.0.0.2")}
+		for _, name := range []string{"a.pin._zone.", "_http._tcp.b.prefer._zone.", "n3.pin._node.", "nope.prefer._zone."} {
+			q.Name, _ = ParseName(name + web)
+			records := 0
+			if got := testing.AllocsPerRun(10, func() {
+				set.Lookup(&q, a)
+				var n Counts
+				out, n, _ = a.AppendTo(out[:headerSize], 0, 1<<16, 1<<16)
+				records = int(n.Answer)
+			}); got != 0 || records == 0 {
+				t.Errorf("%s: %s: %v allocations for %d records", knobs, name, got, records)
+			}
+		}
+	}
+}
+
 // BenchmarkRanked is an answer of ten A records out of N, for somebody who has a place.
 func BenchmarkRanked(b *testing.B) {
 	policies := []struct{ name, knobs string }{

@@ -10,8 +10,8 @@ import (
 )
 
 // Answer is what a Lookup found and the room to write it down. NewAnswer makes one;
-// the zero Answer is of no use. It belongs to one
-// goroutine, which uses it again and again: neither Lookup nor AppendTo allocates.
+// the zero Answer is of no use. It belongs to one goroutine, which uses it again and
+// again: neither Lookup nor AppendTo allocates, but for the names that explain answers.
 type Answer struct {
 	RCode uint8
 	EDE   uint16 // extended error (RFC 8914), 0 for none
@@ -54,7 +54,8 @@ type Answer struct {
 	// Room, and the address that was asked.
 	local    [1]netip.Addr
 	offsets  [maxName/2 + 2]uint8
-	value    []byte // of a scope
+	value    []byte   // of a scope
+	members  []uint32 // in a scope, where a span does not tell
 	client   *rank.Client
 	targets  rank.Targets
 	order    []uint32 // endpoints of the set, best first
@@ -102,7 +103,7 @@ func (a *Answer) reset(s *Set) {
 	a.hops = 0
 	a.records, a.glue, a.single, a.singleType = rrset{}, false, none, 0
 	a.own, a.viewed, a.scope = false, false, scope{}
-	a.order, a.decision = a.order[:0], decision{}
+	a.order, a.segments, a.decision = a.order[:0], a.segments[:0], decision{}
 	a.asked, a.asker = false, asker{}
 	a.holders, a.ptrAddr = nil, netip.Addr{}
 	a.isNegative, a.empty, a.negative = false, false, 0

@@ -71,7 +71,7 @@ func NewBuilder(c Config) (*Builder, error) {
 	return b, nil
 }
 
-// spareNames is how many names of Nodes that are gone do not matter.
+// spareNames is how many names that are gone do not matter.
 const spareNames = 1024
 
 // Last is the Set built last.
@@ -93,23 +93,20 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 	next := *b.last
 	next.synced = true
 	next.services, next.namespaces = slices.Clone(next.services), slices.Clone(next.namespaces)
-	newNodes := b.nodesChanged
-	if newNodes {
-		forget := len(b.ids.nodes.list) > 2*max(b.known, len(b.nodes))+spareNames
-		if forget { // numbers of Nodes that are long gone
-			b.ids = ids{}
-		}
-		next.atlas = newAtlas(b.nodes, &b.cfg.clients, &b.ids)
-		b.nodes, b.nodesChanged = nil, false
-		if forget || !maps.Equal(next.atlas.regions, b.last.atlas.regions) {
-			changed = b.all(changed) // endpoints without a Node may be in other regions now
-		}
-		if forget {
-			defer func() { b.known = len(b.ids.nodes.list) }()
-		}
-	}
 	hot := b.churn.note(changed, b.last.synced, now)
 	changed = b.churn.settle(changed, now, b.last)
+	forget := b.ids.len() > 2*b.known+spareNames && b.last.synced
+	if forget { // numbers of names that are long gone
+		b.ids = ids{}
+		changed = b.all(changed, func(*service) bool { return true })
+	}
+	if forget || b.nodesChanged {
+		next.atlas = newAtlas(b.nodes, &b.cfg.clients, &b.ids)
+		b.nodesChanged = false
+		if !forget && !maps.Equal(next.atlas.regions, b.last.atlas.regions) {
+			changed = b.all(changed, b.last.atlas.movedTo(next.atlas))
+		}
+	}
 
 	index, blocks := next.index.edit(), next.blocks.edit()
 	for i, z := range b.cfg.zones {
@@ -117,28 +114,29 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 		for _, svc := range changed {
 			key := string(appendLabel(appendLabel(nil, svc.Name), svc.Namespace))
 			old, had := compiled.getString(key)
-			var now *service
+			var made *service
 			if svc.Exists {
-				now = compile(svc, z, &b.ids, next.atlas.regions, b.churn.ttl, hot[svc.Key])
+				made = compile(svc, z, &b.ids, next.atlas.regions, b.churn.ttl, hot[svc.Key])
 			}
-			if now != nil {
-				now.takeOver(old)
-				compiled.set(key, now)
+			if made != nil {
+				made.takeOver(old)
+				compiled.set(key, made)
 			} else if had {
 				compiled.remove(key)
 			}
-			if had != (now != nil) {
-				add(namespaces, string(appendLabel(nil, svc.Namespace)), sign(now != nil))
+			if had != (made != nil) {
+				add(namespaces, string(appendLabel(nil, svc.Namespace)), sign(made != nil))
 			}
 			if i == 0 { // PTR records point into the first zone
-				b.reindex(next.atlas, index, blocks, key, old, now)
+				b.reindex(b.last.atlas, index, blocks, key, old, made)
 			}
 		}
 		next.services[i], next.namespaces[i] = compiled.done(), namespaces.done()
 	}
 	next.index, next.blocks = index.done(), blocks.done()
-	if newNodes {
-		b.podCIDRs = next.atlas.lies(&next.index)
+	b.podCIDRs.move(b.last.atlas, next.atlas, &next.index)
+	if forget || !b.last.synced {
+		b.known = b.ids.len()
 	}
 	next.without = b.cfg.clients.Off
 	if b.podCIDRs.tooMany() {
@@ -150,8 +148,8 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 	return &next
 }
 
-// all adds to these Services all others, as they are.
-func (b *Builder) all(changed []*registry.Service) []*registry.Service {
+// all adds to these Services all others that are to be made anew, as they are.
+func (b *Builder) all(changed []*registry.Service, anew func(*service) bool) []*registry.Service {
 	in := make(map[registry.Key]bool, len(changed))
 	for _, svc := range changed {
 		in[svc.Key] = true
@@ -159,7 +157,7 @@ func (b *Builder) all(changed []*registry.Service) []*registry.Service {
 	out := slices.Clone(changed)
 	for i := range b.last.services {
 		b.last.services[i].all(func(_ string, s *service) bool {
-			if !in[s.source.Key] {
+			if !in[s.source.Key] && anew(s) {
 				in[s.source.Key] = true
 				out = append(out, s.source)
 			}
@@ -167,6 +165,19 @@ func (b *Builder) all(changed []*registry.Service) []*registry.Service {
 		})
 	}
 	return out
+}
+
+// movedTo says of Services whether they have endpoints in a zone that another atlas
+// has in another region.
+func (a *atlas) movedTo(next *atlas) func(*service) bool {
+	return func(s *service) bool {
+		for _, z := range s.areas.ofZones() {
+			if a.regions[z.id] != next.regions[z.id] {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 // takeOver goes on where the Service as it was before has come to.
@@ -335,14 +346,33 @@ func (l *lies) count(a *atlas, addr netip.Addr, holders []holder, by int) {
 	}
 }
 
-// lies counts all addresses anew.
-func (a *atlas) lies(index *table[[]holder]) (l lies) {
+// move counts by another atlas: anew what lies in prefixes that only one of them has.
+func (l *lies) move(from, to *atlas, index *table[[]holder]) {
+	if from == to || slices.Equal(from.cluster.entries, to.cluster.entries) {
+		return
+	}
+	have := map[rangeEntry]int{}
+	for i, entries := range [][]rangeEntry{from.cluster.entries, to.cluster.entries} {
+		for _, e := range entries {
+			e.parent = 0
+			have[e] |= i + 1
+		}
+	}
+	var others []rangeEntry
+	for e, in := range have {
+		if in != 3 {
+			others = append(others, e)
+		}
+	}
+	differ := newRanges(others)
 	index.all(func(key string, holders []holder) bool {
 		addr, _ := netip.AddrFromSlice([]byte(key))
-		l.count(a, addr, holders, 1)
+		if e, _ := differ.find(toNumber(addr), 128, ^Sources(0)); e != nil {
+			l.count(from, addr, holders, -1)
+			l.count(to, addr, holders, 1)
+		}
 		return true
 	})
-	return l
 }
 
 // bestOf is the one that knows best where an address is, nil if none does.

@@ -76,6 +76,9 @@ func (s *Set) registryService(k registry.Key) *registry.Service {
 
 // next is when settle has something to add, zero if it never has.
 func (c *churn) next() time.Time {
+	for len(c.queue) > 0 && !c.until[c.queue[0].Key].Equal(c.queue[0].at) {
+		c.queue = c.queue[1:] // it has changed again, or is gone
+	}
 	if len(c.queue) == 0 {
 		return time.Time{}
 	}

@@ -67,18 +67,17 @@ func (c *Clients) validate() error {
 			}
 		}
 	}
-	for i, p := range c.Places {
+	given := make(map[netip.Prefix]bool, len(c.Places))
+	for _, p := range c.Places {
 		switch {
 		case !validPrefix(p.Prefix):
 			return fmt.Errorf("place %v is no prefix of addresses", p.Prefix)
 		case p.Node == "" && p.Zone == "" && p.Region == "":
 			return fmt.Errorf("place %v has neither node, zone nor region", p.Prefix)
+		case given[p.Prefix.Masked()]:
+			return fmt.Errorf("place %v is given twice", p.Prefix)
 		}
-		for _, q := range c.Places[:i] {
-			if p.Prefix.Masked() == q.Prefix.Masked() {
-				return fmt.Errorf("place %v is given twice", p.Prefix)
-			}
-		}
+		given[p.Prefix.Masked()] = true
 	}
 	return nil
 }

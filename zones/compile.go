@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"epdns/registry"
+	"epdns/zones/rank"
 )
 
 // compile makes the records of one Service in one zone. The outcome depends on
@@ -115,8 +116,11 @@ type compiler struct {
 	shown  func(condition) bool  // what makes an endpoint one that is published
 	at     map[netip.Addr]uint32 // index among the A or AAAA records
 	owner  map[string][]uint32   // label → the endpoints that it leads to
+	led    map[string]bool       // labels that lead to somebody who is published
 	ofEps  map[string]uint32     // endpoints, as a string of their numbers → node
 	target []uint32              // of each SRV record: the first endpoint that its target is
+
+	spreads bool // a target of SRV records is several endpoints, and not all in one place
 }
 
 // endpoint is what several slices say of one address, host name and pod.
@@ -217,36 +221,54 @@ func (c *compiler) collect(svc *registry.Service) {
 	// By names and not by numbers, which are others on each replica.
 	slices.SortFunc(c.eps, func(a, b endpoint) int {
 		return cmp.Or(
-			strings.Compare(a.region, b.region), strings.Compare(a.zone, b.zone), strings.Compare(a.node, b.node),
+			compareFolded(a.region, b.region), compareFolded(a.zone, b.zone), compareFolded(a.node, b.node),
 			a.addr.Compare(b.addr), strings.Compare(a.host, b.host), strings.Compare(a.pod, b.pod))
 	})
 }
 
-// unite puts all endpoints of a zone into one region, so that they stand side by side:
-// that of the zone's Nodes, else the first by name that an endpoint of the zone has.
+// compareFolded compares names that are numbered whatever their case.
+func compareFolded(a, b string) int {
+	if a == b {
+		return 0
+	}
+	return strings.Compare(strings.ToLower(a), strings.ToLower(b))
+}
+
+// unite puts all endpoints of a node into one zone, and of a zone into one region, so
+// that they stand side by side: the first by name that one of them has. The region of
+// a zone is that of its Nodes where they have one.
 func (c *compiler) unite() {
-	var other map[uint32]string // regions of zones that Nodes tell nothing of
+	zones, regions := united{}, united{}
+	for i := range c.eps {
+		zones.note(c.eps[i].where.node, c.eps[i].zone)
+	}
 	for i := range c.eps {
 		e := &c.eps[i]
-		if c.regions[e.where.zone] != 0 || e.where.zone == 0 || e.region == "" {
-			continue
+		if z := zones.of(e.where.node); z != "" {
+			e.zone, e.where.zone = z, c.ids.zones.give(z)
 		}
-		if r, ok := other[e.where.zone]; !ok || e.region < r {
-			if other == nil {
-				other = map[uint32]string{}
-			}
-			other[e.where.zone] = e.region
-		}
+		regions.note(e.where.zone, e.region)
 	}
 	for i := range c.eps {
 		e := &c.eps[i]
 		if r := c.regions[e.where.zone]; r != 0 {
-			e.where.region, e.region = r, c.ids.regions.text(r)
-		} else if r, ok := other[e.where.zone]; ok {
-			e.where.region, e.region = c.ids.regions.give(r), r
+			e.region, e.where.region = c.ids.regions.text(r), r
+		} else if r := regions.of(e.where.zone); r != "" {
+			e.region, e.where.region = r, c.ids.regions.give(r)
 		}
 	}
 }
+
+// united is what things of one number have together.
+type united map[uint32]string
+
+func (u united) note(id uint32, name string) {
+	if have, ok := u[id]; id != 0 && name != "" && (!ok || strings.ToLower(name) < strings.ToLower(have)) {
+		u[id] = name
+	}
+}
+
+func (u united) of(id uint32) string { return u[id] }
 
 // tell takes over where a slice has an endpoint, if that knows better than what was
 // told before.
@@ -295,6 +317,7 @@ func (c *compiler) publish() {
 	c.shown = readinessRules[c.settings.Publish]
 	if !slices.ContainsFunc(c.eps, func(e endpoint) bool { return c.shown(e.condition) }) {
 		c.shown = fallbackRules[c.settings.Fallback]
+		c.fallsBack = slices.ContainsFunc(c.eps, func(e endpoint) bool { return c.shown(e.condition) })
 	}
 	for i := range c.eps {
 		e := &c.eps[i]
@@ -431,8 +454,10 @@ func (c *compiler) srvs() {
 		if e.name == "" {
 			continue
 		}
-		if _, ok := first[e.name]; !ok {
+		if at, ok := first[e.name]; !ok {
 			first[e.name] = uint32(i)
+		} else if c.eps[at].where != e.where {
+			c.spreads = true
 		}
 		for _, p := range e.ports {
 			order = append(order, record{e.name, p.Number})
@@ -501,6 +526,12 @@ func (c *compiler) names() {
 	slices.SortFunc(c.labels, func(a, b label) int { return strings.Compare(a.name, b.name) })
 	c.labels = slices.Clip(c.labels)
 
+	c.led = map[string]bool{}
+	for name, eps := range c.owner {
+		if slices.ContainsFunc(eps, func(i uint32) bool { return c.eps[i].published }) {
+			c.led[name] = true
+		}
+	}
 	c.ofEps = make(map[string]uint32, len(c.eps))
 	for i := range c.labels {
 		c.labels[i].node = c.node(c.owner[c.labels[i].name])
@@ -563,7 +594,7 @@ func (c *compiler) called(group []uint32) uint32 {
 
 // leadsTo says whether the name of an endpoint leads to it, as answering has it.
 func (c *compiler) leadsTo(e *endpoint) bool {
-	return e.published || e.named && !slices.ContainsFunc(c.owner[e.name], func(i uint32) bool { return c.eps[i].published })
+	return e.published || e.named && !c.led[e.name]
 }
 
 // node makes the lists of a group of endpoints, or finds those of the same group.
@@ -593,15 +624,26 @@ func (c *compiler) node(eps []uint32) uint32 {
 		srv = append(srv, e.srv...)
 	}
 	n := node{a: uint32(len(c.picks))}
-	c.picks = append(c.picks, unique(a)...)
+	c.picks = append(c.picks, c.inOrder(&c.v4.list, a)...)
 	n.aaaa = uint32(len(c.picks))
-	c.picks = append(c.picks, unique(aaaa)...)
+	c.picks = append(c.picks, c.inOrder(&c.v6.list, aaaa)...)
 	n.srv = uint32(len(c.picks))
-	c.picks = append(c.picks, unique(srv)...)
+	c.picks = append(c.picks, c.inOrder(&c.srv, srv)...)
 	n.end = uint32(len(c.picks))
 	c.nodes = append(c.nodes, n)
 	c.ofEps[string(key)] = uint32(len(c.nodes) - 1)
 	return uint32(len(c.nodes)-1) | mark
+}
+
+// inOrder are records as they stand at an endpoint's own name: by address for rank.Fixed.
+func (c *compiler) inOrder(l *list, records []uint32) []uint32 {
+	records = unique(records)
+	if c.order == rank.Fixed {
+		slices.SortStableFunc(records, func(a, b uint32) int {
+			return c.eps[l.place(a)].addr.Compare(c.eps[l.place(b)].addr)
+		})
+	}
+	return records
 }
 
 // answering are those of a group of endpoints that their common name leads to. It

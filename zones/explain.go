@@ -95,7 +95,6 @@ type decision struct {
 	hinted   bool    // hints chose
 	tier     int8    // that TopologyNearest chose
 	share    float64 // of the load that it takes
-	want     int     // endpoints, by the limit and the room
 	written  int     // endpoints, or PTR records, that are in the message
 }
 

@@ -25,6 +25,7 @@ const (
 	whyUnnamed  = "no port has a name"
 	whyNameless = "no name that a record could lead to"
 	whyOther    = "has another name"
+	whyHidden   = "neither ready nor serving"
 )
 
 // recompile is what the Service of a zone was compiled from, as far as an explanation
@@ -76,8 +77,8 @@ func (a *Answer) outcomes() *outcomes {
 	if !a.decision.placed {
 		o.near = [4]span{3: a.service.areas.all()}
 	}
-	if a.own {
-		o.group = o.ownGroup()
+	if a.own || a.RCode == NXDomain && !a.viewed && o.name.label != "" {
+		o.group, _ = o.c.answering(o.c.meant(o.name.label))
 	}
 	o.readAnswer()
 	return o
@@ -90,6 +91,12 @@ func (a *Answer) explainEndpoints(e *Explanation) {
 	shown, reasons, weighted := o.toChoose()
 	if !weighted && !a.own && slices.ContainsFunc(shown, func(records []uint32) bool { return len(records) > 0 }) {
 		e.step("all of them have the weight 0, so nobody is left out for it")
+	}
+	if w := &o.c.settings.Weights; !w.none() && !a.own && len(eps) > 0 && !slices.ContainsFunc(eps, func(e endpoint) bool {
+		_, named := w.find(e.host, e.pod, e.addr, e.node, e.zone)
+		return named
+	}) {
+		e.step("weights name none of the endpoints")
 	}
 	o.head = map[uint32]int{}
 	for i := range eps {
@@ -185,17 +192,16 @@ func (o *outcomes) toChoose() (shown [][]uint32, reasons []string, weighted bool
 	return shown, reasons, weighted
 }
 
-// ownGroup are the endpoints that the name asked for leads to.
-func (o *outcomes) ownGroup() []uint32 {
-	group, ok := o.c.owner[o.name.label]
-	if addr, isAddr := parseDashed([]byte(o.name.label)); !ok && isAddr {
-		for i := range o.c.eps {
-			if o.c.eps[i].addr == addr {
+// meant are the endpoints that a label means, whether it leads to them or not.
+func (c *compiler) meant(label string) (group []uint32) {
+	group, ok := c.owner[label]
+	if addr, isAddr := parseDashed([]byte(label)); !ok && isAddr {
+		for i := range c.eps {
+			if c.eps[i].addr == addr {
 				group = append(group, uint32(i))
 			}
 		}
 	}
-	group, _ = o.c.answering(group)
 	return group
 }
 
@@ -234,6 +240,8 @@ func (o *outcomes) records(i uint32) (records []uint32, why string) {
 	a, e := o.Answer, &o.c.eps[i]
 	r := &a.records
 	switch {
+	case a.RCode == NXDomain && slices.Contains(o.group, i):
+		return nil, whyHidden + ", so it has no name"
 	case a.RCode == NXDomain:
 		return nil, "the name does not exist"
 	case r.set == nil || o.name.isPort && !a.glue:
@@ -330,7 +338,7 @@ func (o *outcomes) outcome(records []uint32, tier int) (at int, why string) {
 	case ordered:
 		return -1, whyFit
 	case o.scope.given && !slices.ContainsFunc(records, func(k uint32) bool {
-		return chosen.start <= o.member[k] && o.member[k] < chosen.end
+		return chosen.has(o.member[k])
 	}):
 		return -1, whyScope
 	case d.hinted && !o.hinted(records):

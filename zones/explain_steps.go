@@ -28,7 +28,7 @@ func (a *Answer) explainSteps(e *Explanation) {
 	case a.RCode == NXDomain && a.ptrAddress().IsValid():
 		e.step("no endpoint that has a name has the address %v: NXDOMAIN, for %d s", a.ptrAddress(), a.negative)
 	case a.RCode == NXDomain:
-		e.step("there is no such name: NXDOMAIN, for %d s", a.negative)
+		e.step("%s: NXDOMAIN, for %d s", a.missing(), a.negative)
 	case a.isNegative:
 		e.step("the name is there, and has no records of type %s: NODATA, for %d s", typeText(a.question.Type), a.negative)
 	case a.single == singleANY:
@@ -59,12 +59,59 @@ func (a *Answer) explainRefused(e *Explanation) {
 	addr := a.ptrAddress()
 	switch {
 	case !addr.IsValid():
-		e.step("the name is in none of the zones: REFUSED")
+		var apexes []string
+		for _, z := range a.set.cfg.zones {
+			apexes = append(apexes, nameText(z.apex))
+		}
+		e.step("the name is in none of the zones (%s): REFUSED", strings.Join(apexes, ", "))
 	case !a.set.synced:
 		e.step("what exists has not been read yet, and no reverse prefix holds %v: REFUSED", addr)
 	default:
 		e.step("no endpoint that has a name has the address %v, and no reverse prefix holds it: REFUSED", addr)
 	}
+}
+
+// missing says which part of a name that belongs to no Service does not exist.
+func (a *Answer) missing() string {
+	if a.reverseApex != nil {
+		if _, ok := parseReverse(a.target()); ok {
+			return "no endpoint that has a name has an address in that network"
+		}
+		return "the name is that of no address and no network"
+	}
+	z := a.zone
+	apex := strings.TrimSuffix(nameText(z.apex), ".")
+	labels := labelsBefore(a.target(), z.apex)
+	form, last := "<service>.<namespace>."+apex, len(labels)-1
+	hasNamespace := func(label string) bool {
+		_, ok := a.set.namespaces[a.zoneAt].getString(string(appendLabel(nil, label)))
+		return ok
+	}
+	switch {
+	case z.layout == Kubernetes && labels[last] != "svc":
+		return fmt.Sprintf("zone %s has layout kubernetes: names are <service>.<namespace>.svc.%s", apex, apex)
+	case z.layout == Kubernetes: // svc itself exists
+		form = "<service>.<namespace>.svc." + apex
+		last--
+	case labels[last] == "svc" && !hasNamespace("svc"):
+		return fmt.Sprintf("zone %s has layout short: no svc in its names, which are %s", apex, form)
+	}
+	switch namespace := labels[last]; {
+	case hasNamespace(namespace):
+		return fmt.Sprintf("no Service %s in namespace %s", labels[last-1], namespace)
+	case last == 0:
+		return fmt.Sprintf("%s is no namespace with a Service; if it is a Service, its namespace is missing: names are %s", namespace, form)
+	default:
+		return fmt.Sprintf("no namespace %s has a Service", namespace)
+	}
+}
+
+// labelsBefore are the labels of a name before a name that it lies below.
+func labelsBefore(name, above []byte) (labels []string) {
+	for at, end := 0, len(name)-len(above); at < end; at += 1 + int(name[at]) {
+		labels = append(labels, string(name[at+1:at+1+int(name[at])]))
+	}
+	return labels
 }
 
 // typeText is a record type as people write it.
@@ -100,15 +147,12 @@ type partsBelow struct {
 	scope, directive, scopedValue string // _zone, pin and so on
 	label                         string // of an endpoint
 	isPort                        bool
+	unscoped                      bool // pin or prefer stand there without a scope
 }
 
 // below takes the name apart as ofService does.
 func (a *Answer) below() (p partsBelow) {
-	name := a.target()
-	var labels []string
-	for at, end := 0, len(name)-len(a.service.suffix); at < end; at += 1 + int(name[at]) {
-		labels = append(labels, string(name[at+1:at+1+int(name[at])]))
-	}
+	labels := labelsBefore(a.target(), a.service.suffix)
 	if n := len(labels); a.viewed && n > 0 {
 		labels = labels[:n-1]
 	}
@@ -122,10 +166,12 @@ func (a *Answer) below() (p partsBelow) {
 		p.scopedValue = strings.Join(labels[ports:], ".")
 		labels = labels[:ports]
 	}
-	switch {
-	case len(labels) == 2:
+	switch n := len(labels); {
+	case n > 1 && p.scope == "" && (labels[n-1] == "pin" || labels[n-1] == "prefer"):
+		p.unscoped, p.directive = true, labels[n-1]
+	case n == 2 && (labels[0][0] == '_' || labels[1][0] == '_'):
 		p.port, p.protocol, p.isPort = labels[0], labels[1], true
-	case len(labels) == 1:
+	case n == 1:
 		p.label = labels[0]
 	}
 	return p
@@ -161,7 +207,7 @@ func (a *Answer) explainService(e *Explanation) {
 	switch {
 	case a.viewed:
 		e.step("the view _%v shows what is %s, whatever the knob publish says", a.viewOf, readyWord(a.viewOf))
-	case !a.own && fallsBack(svc, &settings):
+	case !a.own && s.fallsBack:
 		e.step("nothing is %s: by fallback %v, %s", readyWord(settings.Publish), settings.Fallback, fallbackWord(settings.Fallback))
 	}
 	if p.isPort && a.RCode == NoError {
@@ -197,24 +243,6 @@ func (a *Answer) explainExternal(e *Explanation) {
 	}
 }
 
-// fallsBack says whether the fallback of a Service is in force.
-func fallsBack(svc *registry.Service, settings *Settings) bool {
-	if settings.Fallback == FallbackNone {
-		return false
-	}
-	some := false
-	for _, sl := range svc.Slices {
-		for i := range sl.Endpoints {
-			c := conditionOf(&sl.Endpoints[i])
-			if readinessRules[settings.Publish](c) {
-				return false
-			}
-			some = some || fallbackRules[settings.Fallback](c)
-		}
-	}
-	return some
-}
-
 func readyWord(r Readiness) string {
 	return [...]string{Ready: "ready", Serving: "serving", All: "there"}[r]
 }
@@ -228,9 +256,9 @@ func fallbackWord(f Fallback) string {
 
 func (a *Answer) explainScope(e *Explanation, p *partsBelow) {
 	in := fmt.Sprintf("%s %s", p.scope[1:], p.scopedValue)
-	here := span{}
-	if a.scope.there && a.records.list != nil {
-		here = a.records.within(a.scope.places)
+	here := selection{}
+	if a.records.list != nil {
+		here = a.inScope(&a.records)
 	}
 	switch {
 	case a.records.list == nil:
@@ -249,14 +277,31 @@ func (a *Answer) explainNoName(e *Explanation, p *partsBelow) {
 	switch v := a.service.view(a.viewOf); {
 	case a.zone.empty == Nonexist && !a.service.named && !(a.viewed && v.a.n+v.aaaa.n > 0):
 		why = "no endpoint has a name, and by empty: nxdomain the Service has none then"
+	case p.unscoped:
+		why = fmt.Sprintf("before a Service stands VALUE.%s._zone, ._node or ._region", p.directive)
 	case p.scope != "" && p.directive != "pin" && p.directive != "prefer":
 		why = fmt.Sprintf("before %s stands pin or prefer, not %s", p.scope, quoted(p.directive))
 	case p.isPort:
 		why = fmt.Sprintf("the Service has no port %s.%s", p.port, p.protocol)
+	case a.viewed && p.scope == "" && p.label != "":
+		why = "a view leads to no single endpoint"
 	case p.label != "" && !strings.HasPrefix(p.label, "_"):
-		why = fmt.Sprintf("no endpoint that has a name is called %s", p.label)
+		why = a.explainLabel(p.label)
 	}
 	e.step("%s: NXDOMAIN, for %d s", why, a.negative)
+}
+
+// explainLabel says why no endpoint of the Service has a name.
+func (a *Answer) explainLabel(label string) string {
+	c := a.recompile(a.service, a.zone)
+	hidden := c.meant(label)
+	if len(hidden) == 0 {
+		return "no endpoint that has a name is called " + label
+	}
+	if len(hidden) > 1 {
+		return fmt.Sprintf("the %d endpoints called %s are %s, so they have no name (publish %v)", len(hidden), label, whyHidden, c.settings.Publish)
+	}
+	return fmt.Sprintf("%v is %s, so it has no name (publish %v)", c.eps[hidden[0]].addr, whyHidden, c.settings.Publish)
 }
 
 func (a *Answer) explainDecision(e *Explanation, settings *Settings) {
@@ -283,8 +328,10 @@ func (a *Answer) explainDecision(e *Explanation, settings *Settings) {
 		e.step("who asks is not to be located: all, wherever they are")
 	case a.asker.neutral:
 		e.step("a shared cache asks, and for whom is not known: all, wherever they are")
+	case !d.placed && s.order == rank.Shuffle:
+		e.step("the asker's place is not known: all, in any order")
 	case !d.placed:
-		e.step("where the asker is is not known: all, wherever they are")
+		e.step("the asker's place is not known: all, wherever they are")
 	case d.topology == TopologyHints:
 		a.explainHints(e)
 	case d.topology == TopologyNearest:
@@ -388,6 +435,9 @@ func (a *Answer) explainOrder(e *Explanation) {
 
 // explainPriorities says what clients of SRV records read from them.
 func (a *Answer) explainPriorities(e *Explanation) {
+	if len(a.segments) == 0 { // the aliases alone do not fit
+		return
+	}
 	first, last := a.segments[0].priority, a.segments[len(a.segments)-1].priority
 	if first == last {
 		e.step("priority %d for all", first)

@@ -204,6 +204,7 @@ var explainedCases = []explainedCase{
 	{what: "off", annotations: "topology: off"},
 	{what: "weights", annotations: "weights: zone:a=0, 10-4-0-1=7"},
 	{what: "weights that are all 0", annotations: "weights: zone:a=0, zone:b=0, zone:c=0"},
+	{what: "weights of others", annotations: "weights: zone:d=0, web-9=7"},
 	{what: "limit", annotations: "limit: 2"},
 	{what: "truncated", room: 12 + 23 + 4 + 3*16 + 7},
 	{what: "cut", annotations: "fit: cut", room: 12 + 23 + 4 + 3*16 + 7},
@@ -218,6 +219,14 @@ var explainedCases = []explainedCase{
 	{what: "nothing ready", change: sick(0, 1, 2, 3, 4)},
 	{what: "own name", name: "10-3-0-2.", qtype: TypeSRV},
 	{what: "nobody's name", name: "nobody."},
+	{what: "own name of who is hidden", name: "10-3-0-2.", change: endpoints(func(i int, e *registry.Endpoint) { e.Ready, e.Serving = i != 3, i != 3 })},
+	{what: "own name of several who are hidden", name: "h.", annotations: "publish: serving", change: endpoints(func(i int, e *registry.Endpoint) {
+		if i < 2 {
+			e.Hostname, e.Ready, e.Serving = "h", false, false
+		}
+	})},
+	{what: "own name in a view", name: "10-3-0-2._all."},
+	{what: "a scope without its label", name: "b.pin."},
 	{what: "no such port", name: "_grpc._tcp.", qtype: TypeSRV},
 	{what: "the other family", qtype: TypeAAAA},
 	{what: "no such type", qtype: TypeTXT},
@@ -251,14 +260,54 @@ func TestExplanationBeforeSync(t *testing.T) {
 		"web.shop.registry.local":   "what exists has not been read yet: SERVFAIL",
 		"1.0.0.10.in-addr.arpa":     "what exists has not been read yet: SERVFAIL",
 		"1.2.0.192.in-addr.arpa":    "what exists has not been read yet, and no reverse prefix holds 192.0.2.1: REFUSED",
-		"www.example.com":           "the name is in none of the zones: REFUSED",
-		"0.192.in-addr.arpa":        "the name is in none of the zones: REFUSED",
+		"www.example.com":           "the name is in none of the zones (registry.local., k8s.example.): REFUSED",
+		"0.192.in-addr.arpa":        "the name is in none of the zones (registry.local., k8s.example.): REFUSED",
 		"web.shop.svc.k8s.example.": "what exists has not been read yet: SERVFAIL",
 	} {
 		e := explainOne(t, NewAnswer(), b.Last(), explainedCase{name: name})
 		if len(e.Steps) != 1 || e.Steps[0] != want || len(e.Endpoints) != 0 {
 			t.Errorf("%s: %q, want %q", name, e.Steps, want)
 		}
+	}
+}
+
+// Of a name that does not exist it is said which part of it.
+func TestExplanationOfMissing(t *testing.T) {
+	b := newTestBuilder(t)
+	set := b.Build([]*registry.Service{explainedService()}, someTime)
+	for name, want := range map[string]string{
+		"nera.shop.registry.local":                  "no Service nera in namespace shop",
+		"_http._tcp.nera.shop.registry.local":       "no Service nera in namespace shop",
+		"_explain.nera.shop.registry.local":         "no Service nera in namespace shop",
+		"web.shp.registry.local":                    "no namespace shp has a Service",
+		"a.pin._zone.web.registry.local":            "no namespace web has a Service",
+		"web.registry.local":                        "web is no namespace with a Service; if it is a Service, its namespace is missing: names are <service>.<namespace>.registry.local",
+		"web.shop.svc.registry.local":               "zone registry.local has layout short: no svc in its names, which are <service>.<namespace>.registry.local",
+		"svc.registry.local":                        "zone registry.local has layout short: no svc in its names, which are <service>.<namespace>.registry.local",
+		"web.shop.k8s.example":                      "zone k8s.example has layout kubernetes: names are <service>.<namespace>.svc.k8s.example",
+		"shop.k8s.example":                          "zone k8s.example has layout kubernetes: names are <service>.<namespace>.svc.k8s.example",
+		"nera.shop.svc.k8s.example":                 "no Service nera in namespace shop",
+		"web.shp.svc.k8s.example":                   "no namespace shp has a Service",
+		"web.svc.k8s.example":                       "web is no namespace with a Service; if it is a Service, its namespace is missing: names are <service>.<namespace>.svc.k8s.example",
+		"x.dns-version.registry.local":              "no namespace dns-version has a Service",
+		"zone-a.pin.web.shop.registry.local":        "before a Service stands VALUE.pin._zone, ._node or ._region",
+		"n1.example.prefer.web.shop.registry.local": "before a Service stands VALUE.prefer._zone, ._node or ._region",
+		"http.tcp.web.shop.registry.local":          "the Service has no such name",
+		"_htp._tcp.web.shop.registry.local":         "the Service has no port _htp._tcp",
+		"http._tcp.web.shop.registry.local":         "the Service has no port http._tcp",
+		"1.9.10.in-addr.arpa":                       "no endpoint that has a name has an address in that network",
+		"x.1.10.in-addr.arpa":                       "the name is that of no address and no network",
+	} {
+		e := explainOne(t, NewAnswer(), set, explainedCase{name: name})
+		if len(e.Steps) != 1 || e.Steps[0] != want+": NXDOMAIN, for 5 s" {
+			t.Errorf("%s: %q, want %q", name, e.Steps, want)
+		}
+	}
+	svc := explainedService()
+	svc.Namespace = "svc"
+	set = b.Build([]*registry.Service{svc}, someTime)
+	if e := explainOne(t, NewAnswer(), set, explainedCase{name: "nera.svc.registry.local"}); e.Steps[0] != "no Service nera in namespace svc: NXDOMAIN, for 5 s" {
+		t.Errorf("in a namespace svc: %q", e.Steps)
 	}
 }
 

@@ -1,6 +1,7 @@
 package zones
 
 import (
+	"encoding/binary"
 	"math"
 	"sync/atomic"
 
@@ -20,7 +21,8 @@ func (a *Answer) rank(want int) {
 	a.order, a.segments = a.order[:0], a.segments[:0]
 	r, s := &a.records, a.service
 	topology := s.topology
-	all := a.chosen(r)
+	chosen := a.chosen(r)
+	all, members := chosen.span, chosen.members
 	if a.scope.given && topology != TopologyOff {
 		topology = TopologyOrder // the scope has chosen
 	}
@@ -37,11 +39,14 @@ func (a *Answer) rank(want int) {
 		a.targets.Weights, a.targets.Sums = x.weights, x.sums
 		a.targets.Keys, a.targets.Sorted = x.keys, x.sorted
 	}
+	if members != nil { // rank does without what is not known of these
+		a.targets.List, a.targets.Sums, a.targets.Sorted = members, nil, nil
+	}
 	if s.order == rank.Rotate && !a.own {
 		a.client.Turn = s.turnOf(r.list).Add(1)
 	}
 	d := &a.decision
-	*d = decision{topology: topology, share: 1, want: want, tier: 3}
+	*d = decision{topology: topology, share: 1, tier: 3}
 	if all.len() < 2 || topology == TopologyOff && s.order != rank.Hash || a.own {
 		a.tier(rank.Tier{Start: all.start, End: all.end}, want, 0)
 		return
@@ -56,7 +61,6 @@ func (a *Answer) rank(want int) {
 		return
 	}
 	d.placed = true
-	var members []uint32
 	if topology == TopologyHints {
 		if x := r.ranking; x != nil {
 			if h := x.hints.find(a.asker.where); h != nil {
@@ -259,10 +263,8 @@ type weightSum struct{ all, least, most float64 }
 
 func (a *Answer) sumWeights(start, end int) (w weightSum) {
 	for i, endpoint := range a.order[start:end] {
-		weight := 1.0
-		if t := &a.targets; t.Weights != nil {
-			weight = float64(t.Weights[endpoint])
-		}
+		r := &a.records
+		weight := float64(binary.BigEndian.Uint16(r.record(r.at(r.first(endpoint)))[fixedSize+2:]))
 		if w.all += weight; i == 0 {
 			w.least = weight
 		}

@@ -80,8 +80,8 @@ func setOwner(record []byte, owner int) {
 	binary.BigEndian.PutUint16(record, pointer|uint16(owner))
 }
 
-// SOA timers in seconds. Secondaries are told of nothing and ask again by
-// themselves, so they follow what CoreDNS's kubernetes plugin has made usual.
+// SOA timers in seconds, for secondaries that no NOTIFY reaches: what CoreDNS's
+// kubernetes plugin has made usual.
 const (
 	soaRefresh = 7200
 	soaRetry   = 1800

@@ -1,5 +1,10 @@
 package zones
 
+import (
+	"cmp"
+	"slices"
+)
+
 // A scope names where the endpoints of an answer are, whoever asks:
 //
 //	<value>.pin._zone.<svc>.<ns>        those in that zone, or nothing
@@ -7,7 +12,8 @@ package zones
 //
 // _node and _region likewise. This is the grammar of CoreDNS's zonal names, for every
 // Service, and with _<port>._<proto> in front. The value is all labels left of the
-// directive, joined by dots, in any case.
+// directive, joined by dots, in any case. Where several endpoints share a host name, it
+// is in each scope that one of them is in.
 
 // scope is the part of a Service that a name asks for.
 type scope struct {
@@ -85,27 +91,58 @@ func (a *Answer) area(label, value []byte) (places span, ok bool) {
 	areas := &a.service.areas
 	switch string(label) {
 	case "_zone":
-		return areas.zone(a.set.ids.zones.find(value), 0)
+		return areas.zone(a.set.ids.zones.find(value))
 	case "_node":
 		return areas.node(a.set.ids.nodes.find(value))
 	}
 	return areas.region(a.set.ids.regions.find(value))
 }
 
-// chosen are the endpoints of a set that its scope chooses, all where there is none.
-func (a *Answer) chosen(r *rrset) span {
+// selection is endpoints of a set: those of a span, or where there are members those of
+// them.
+type selection struct {
+	span
+	members []uint32 // in order of their numbers
+}
+
+// has says whether an endpoint is one of them.
+func (s *selection) has(endpoint int) bool {
+	if s.members != nil {
+		_, ok := slices.BinarySearch(s.members[s.start:s.end], uint32(endpoint))
+		return ok
+	}
+	return s.start <= endpoint && endpoint < s.end
+}
+
+// chosen are the endpoints of a set that its scope chooses, all where there is none. Its
+// members are good until it is called again.
+func (a *Answer) chosen(r *rrset) selection {
 	switch {
 	case r.set == nil:
-		return span{}
+		return selection{}
 	case !a.scope.given:
-		return span{0, r.n}
+		return selection{span: span{0, r.n}}
 	}
-	var in span
-	if a.scope.there {
-		in = r.within(a.scope.places)
-	}
+	in := a.inScope(r)
 	if in.len() == 0 && a.scope.prefers {
-		return span{0, r.n}
+		return selection{span: span{0, r.n}}
 	}
 	return in
+}
+
+// inScope are the endpoints of a set that are where the scope says.
+func (a *Answer) inScope(r *rrset) selection {
+	switch {
+	case !a.scope.there:
+		return selection{}
+	case r.ranking == nil || r.spread == nil:
+		return selection{span: r.within(a.scope.places)}
+	}
+	a.members = a.members[:0]
+	byPlace := func(p placed, place int) int { return cmp.Compare(int(p.place), place) }
+	for at, _ := slices.BinarySearchFunc(r.spread, a.scope.places.start, byPlace); at < len(r.spread) && int(r.spread[at].place) < a.scope.places.end; at++ {
+		a.members = append(a.members, r.spread[at].member)
+	}
+	a.members = unique(a.members)
+	return selection{span{0, len(a.members)}, a.members}
 }

@@ -268,6 +268,69 @@ func TestNothingBelowNXDomain(t *testing.T) {
 	}
 }
 
+// A host name that several endpoints have is in each scope that one of them is in, of those
+// that the name shows and that have the port.
+func TestScopesOfSharedNames(t *testing.T) {
+	endpoints := []string{
+		"10.0.0.1 n1/a/r host=same", "10.0.0.2 n2/b/r host=same", "10.0.0.3 n2/b/r host=other", "10.0.0.4 n3/c/s host=same unready",
+		"10.0.0.5 n4/d/s", "10.0.0.2 n2/b/r host=same slice=2 port=admin:9090",
+		"10.0.0.6 n1/a/r host=late unready", "10.0.0.7 n2/b/r host=late", "fd00::8 n2/b/r host=late slice=3",
+	}
+	for _, knobs := range []string{
+		"", "order=fixed", "order=hash", "order=rotate", "weights=same=5, other=2", "topology=nearest", "topology=hints", "topology=off",
+		"limit=5; weights=same=5; order=fixed", "order=hash; weights=late=7",
+	} {
+		k := asks(t, served(t, serving(t, knobs, endpoints...)))
+		for _, c := range []struct{ name, srv, a string }{
+			{"", "5 late same same other", "1 2 3 5 7"},
+			{"a.pin._zone", "same same", "1"},
+			{"b.pin._zone", "late same same other", "2 3 7"},
+			{"c.pin._zone", "NOERROR", "NOERROR"},
+			{"c.prefer._zone", "5 late same same other", "1 2 3 5 7"},
+			{"d.prefer._zone", "5", "5"},
+			{"n1.pin._node", "same same", "1"},
+			{"n2.pin._node", "late same same other", "2 3 7"},
+			{"r.pin._region", "late same same other", "1 2 3 7"},
+			{"s.pin._region", "5", "5"},
+			{"_http._tcp.a.pin._zone", "same", "NOERROR"},
+			{"_http._tcp.b.pin._zone", "late same other", "NOERROR"},
+			{"_admin._tcp.a.pin._zone", "NOERROR", "NOERROR"},
+			{"_admin._tcp.b.pin._zone", "same", "NOERROR"},
+			{"a.pin._zone._all", "late same same", "1 6"},
+			{"c.pin._zone._all", "same same", "4"},
+			{"s.pin._region._all", "5 same same", "4 5"},
+		} {
+			for _, from := range []string{"", "n1/a/r", "n2/b/r", "n9/c/s"} {
+				name := strings.TrimPrefix(c.name+"."+web, ".")
+				if strings.Contains(knobs, "limit") && len(strings.Fields(c.srv)) > 5 {
+					continue
+				}
+				if strings.Contains(knobs, "nearest") && from != "" && !strings.Contains(c.name, "._") {
+					continue // who asks chooses
+				}
+				if got := short(k.at(from, name, dns.TypeSRV)); got != c.srv {
+					t.Errorf("%s: %s SRV from %q: %s, want %s", knobs, name, from, got, c.srv)
+				}
+				if got := short(k.at(from, name, dns.TypeA)); got != c.a {
+					t.Errorf("%s: %s A from %q: %s, want %s", knobs, name, from, got, c.a)
+				}
+			}
+		}
+	}
+	// Weighted by zone, who gets nothing does not count.
+	k := asks(t, served(t, serving(t, "weights=zone:a=0", endpoints...)))
+	if got := short(k.at("", "a.pin._zone."+web, dns.TypeSRV)); got != "NOERROR" {
+		t.Errorf("weight 0 in zone a: %s", got)
+	}
+	// All of them share one name.
+	k = asks(t, served(t, serving(t, "", "10.0.0.1 n1/a/r host=same", "10.0.0.2 n2/b/r host=same")))
+	for _, zone := range []string{"a", "b"} {
+		if got := short(k.at("", zone+".pin._zone."+web, dns.TypeSRV)); got != "same" {
+			t.Errorf("one name in zone %s: %s", zone, got)
+		}
+	}
+}
+
 // A zone is all endpoints that say they are in it, whatever the labels of their Nodes.
 func TestZoneInSeveralRegions(t *testing.T) {
 	for _, nodes := range [][]*registry.Node{nil, {aNode("n1", "a", "r", ""), aNode("n2", "a", "s", "")}, {aNode("n3", "a", "t", "")}} {

@@ -33,6 +33,7 @@ type service struct {
 	ready  *ready // where somebody is not ready and it matters
 
 	named     bool     // something has a name of its own
+	fallsBack bool     // nobody has the Readiness that is published: the fallback is
 	published view     // at the Service's own name
 	views     [3]*view // by Readiness, nil for what is published
 

@@ -29,7 +29,12 @@ type ranking struct {
 	keys    []uint64 // for Hash and Fixed
 	sorted  []uint32 // for Fixed
 	hints   *hints
+	spread  []placed // for scopes: where each endpoint is, by place; nil: where its first record is
 }
+
+// placed is an endpoint of a set, and one of the places where it is. That may be several
+// where several endpoints of the Service are one target of SRV records.
+type placed struct{ place, member uint32 }
 
 // rrset is a set and the list that its records are of.
 type rrset struct {
@@ -215,19 +220,15 @@ func (a *areas) node(node uint32) (s span, ok bool) {
 	return s, false
 }
 
-// zone are the endpoints in a zone, of that region where there are zones of that name
-// in several.
-func (a *areas) zone(zone, region uint32) (s span, ok bool) {
+// zone are the endpoints in a zone.
+func (a *areas) zone(zone uint32) (s span, ok bool) {
 	zones := a.ofZones()
 	for i := range zones {
 		if zone != 0 && zones[i].id == zone {
-			s, ok = spanOf(zones, i), true
-			if a.regionAt(s) == region {
-				break
-			}
+			return spanOf(zones, i), true
 		}
 	}
-	return s, ok
+	return s, false
 }
 
 // regionAt is the region of some endpoints of one region.
@@ -256,7 +257,7 @@ func (a *areas) near(p where) (t [4]span) {
 	if onNode {
 		p = a.at(uint32(node.start))
 	}
-	zone, inZone := a.zone(p.zone, p.region)
+	zone, inZone := a.zone(p.zone)
 	if inZone {
 		p.region = a.regionAt(zone)
 	}
@@ -457,10 +458,41 @@ func (m *members) collect(l *list, records func(*endpoint) []uint32, in func(*en
 		r.records, r.heads = slices.Clip(all), slices.Clip(r.heads)
 	}
 	m.rank(l, &s, records)
-	if r.records == nil && r.weights == nil && r.keys == nil && r.hints == nil {
+	if l == &c.srv && c.spreads {
+		r.spread = m.spread(l, &s, records, in)
+	}
+	if r.records == nil && r.weights == nil && r.keys == nil && r.hints == nil && r.spread == nil {
 		s.ranking = nil
 	}
 	return s
+}
+
+// spread are the places of a set's endpoints, nil where their records tell them.
+func (m *members) spread(l *list, s *set, records func(*endpoint) []uint32, in func(*endpoint) bool) (all []placed) {
+	member := s.members()
+	for i := range m.c.eps {
+		if e := &m.c.eps[i]; m.shown(e.condition) && in(e) {
+			for _, r := range records(e) {
+				all = append(all, placed{uint32(i), member[r]})
+			}
+		}
+	}
+	all = slices.Clip(slices.Compact(all)) // the records of one endpoint are of one member
+	if len(all) == s.n && !slices.ContainsFunc(all, func(p placed) bool { return l.place(s.at(s.first(p.member))) != p.place }) {
+		return nil
+	}
+	return all
+}
+
+// members are the endpoints of a set by each of its records.
+func (s *set) members() map[uint32]uint32 {
+	of := make(map[uint32]uint32, s.n)
+	for i := range uint32(s.n) {
+		for at := s.first(i); at < s.after(i); at++ {
+			of[s.at(at)] = i
+		}
+	}
+	return of
 }
 
 // rank finds out what more is to be known of a set.
@@ -537,12 +569,7 @@ func (c *compiler) hashKey(e *endpoint) uint64 {
 // hints sorts out whom the endpoints of a set are meant for.
 func (m *members) hints(l *list, s *set, records func(*endpoint) []uint32) *hints {
 	c := m.c
-	member := make(map[uint32]uint32, s.n) // of each record
-	for i := range uint32(s.n) {
-		for at := s.first(i); at < s.after(i); at++ {
-			member[s.at(at)] = i
-		}
-	}
+	member := s.members()
 	nodes, zones := map[uint32]*hinted{}, map[uint32]*hinted{}
 	allNodes, allZones, anyReady := true, true, false
 	for i := range c.eps {

@@ -86,7 +86,9 @@ func (s *Set) walkZone(at int, z *zone, local netip.Addr) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		w := &walker{yield: yield}
 		soa := appendSOA(nil, headerSize, z.ttlNXDomain, z.apex, s.serial, z.ttlNXDomain)
-		w.put(z.apex, soa)
+		if w.put(z.apex, soa); w.ended {
+			return
+		}
 		ns := append(append([]byte{}, nsLabels...), z.apex...)
 		w.put(z.apex, appendNamed(nil, headerSize, TypeNS, z.ttl, ns))
 		if s.nameserverService(at) == nil {
@@ -167,7 +169,9 @@ func (s *Set) walkReverse(z *reverseZone) iter.Seq[[]byte] {
 		w := &walker{yield: yield}
 		primary := s.cfg.zones[0]
 		soa := appendSOA(nil, headerSize, primary.ttlNXDomain, primary.apex, s.serial, primary.ttlNXDomain)
-		w.put(z.apex, soa)
+		if w.put(z.apex, soa); w.ended {
+			return
+		}
 		w.put(z.apex, appendNamed(nil, headerSize, TypeNS, primary.ttl, append(append([]byte{}, nsLabels...), primary.apex...)))
 		a := NewAnswer()
 		s.index.all(func(key string, holders []holder) bool {

@@ -3,9 +3,13 @@ package zones
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+
+	"epdns/registry"
 )
 
 // Weights say how much each endpoint of a Service gets. The zero value gives all
@@ -39,33 +43,84 @@ func (w *Weights) none() bool { return len(w.named)+len(w.addrs) == 0 }
 // host name, else of its pod, its address, its node, its zone, else 1. Names match in
 // any case.
 func (w *Weights) of(host, pod string, addr netip.Addr, node, zone string) uint16 {
+	n, _ := w.find(host, pod, addr, node, zone)
+	return n
+}
+
+// find is of, and whether an entry names the endpoint.
+func (w *Weights) find(host, pod string, addr netip.Addr, node, zone string) (n uint16, named bool) {
 	if w.none() {
-		return defaultWeight
+		return defaultWeight, false
 	}
 	// An empty name is in no list.
 	if n, ok := w.named[weighed{weighedEndpoint, strings.ToLower(host)}]; ok {
-		return n
+		return n, true
 	}
 	if n, ok := w.named[weighed{weighedEndpoint, strings.ToLower(pod)}]; ok {
-		return n
+		return n, true
 	}
 	if n, ok := w.addrs[addr]; ok {
-		return n
+		return n, true
 	}
 	if n, ok := w.named[weighed{weighedNode, strings.ToLower(node)}]; ok {
-		return n
+		return n, true
 	}
 	if n, ok := w.named[weighed{weighedZone, strings.ToLower(zone)}]; ok {
-		return n
+		return n, true
 	}
-	return defaultWeight
+	return defaultWeight, false
+}
+
+// unused are the entries, of all that there are, that name nothing among the endpoints of
+// a Service. They are in order.
+func (w *Weights) unused(svc *registry.Service) (entries []string, all int) {
+	named, addrs := maps.Clone(w.named), maps.Clone(w.addrs)
+	for _, sl := range svc.Slices {
+		for i := range sl.Endpoints {
+			e := &sl.Endpoints[i]
+			delete(named, weighed{weighedEndpoint, strings.ToLower(e.Hostname)})
+			delete(named, weighed{weighedEndpoint, strings.ToLower(e.Pod)})
+			delete(named, weighed{weighedNode, strings.ToLower(e.Node)})
+			delete(named, weighed{weighedZone, strings.ToLower(e.Zone)})
+			delete(addrs, e.Addr)
+		}
+	}
+	all = len(w.named)
+	for key := range named {
+		switch addr, isAddr := parseDashed([]byte(key.name)); {
+		case key.kind == weighedNode:
+			entries = append(entries, "node:"+key.name)
+		case key.kind == weighedZone:
+			entries = append(entries, "zone:"+key.name)
+		case isAddr: // an entry for both
+			if _, ok := addrs[addr]; ok {
+				entries = append(entries, key.name)
+			}
+		default:
+			entries = append(entries, key.name)
+		}
+	}
+	for addr := range w.addrs {
+		if _, both := w.named[weighed{weighedEndpoint, dashed(addr)}]; both {
+			continue
+		}
+		all++
+		if _, ok := addrs[addr]; ok {
+			entries = append(entries, addr.String())
+		}
+	}
+	slices.Sort(entries)
+	return entries, all
 }
 
 // parseWeights reads a list such as "web-0=10, 10-1-2-3=2, node:n7=5, zone:b=0". One
 // bad entry makes all of it bad. Nothing but blanks is a list without entries.
 func parseWeights(text string) (w Weights, err error) {
-	if strings.TrimSpace(text) == "" {
+	switch {
+	case strings.TrimSpace(text) == "":
 		return w, nil
+	case len(text) > maxWeights:
+		return w, fmt.Errorf("longer than %d octets", maxWeights)
 	}
 	w = Weights{named: map[weighed]uint16{}, addrs: map[netip.Addr]uint16{}}
 	for entry := range strings.SplitSeq(text, ",") {
@@ -75,6 +130,11 @@ func parseWeights(text string) (w Weights, err error) {
 	}
 	return w, nil
 }
+
+// maxWeights bounds what a change of the Service, or the question why, may cost.
+const maxWeights = 8 << 10
+
+func namedTwice(name string) error { return fmt.Errorf("%s is named twice", quoted(name)) }
 
 func (w *Weights) add(entry string) error {
 	if entry == "" {
@@ -89,14 +149,13 @@ func (w *Weights) add(entry string) error {
 	if err != nil {
 		return fmt.Errorf("entry %s has no weight from 0 to 65535", quoted(entry))
 	}
-	twice := fmt.Errorf("%s is named twice", quoted(name))
 	addr, isAddr := parseDashed([]byte(name))
 	if a, err := netip.ParseAddr(name); err == nil && a.Zone() == "" {
 		addr, isAddr = a.Unmap(), true
 	}
 	if isAddr {
 		if _, ok := w.addrs[addr]; ok {
-			return twice
+			return namedTwice(name)
 		}
 		w.addrs[addr] = uint16(n)
 		if strings.ContainsAny(name, ".:") {
@@ -120,7 +179,7 @@ func (w *Weights) add(entry string) error {
 		return fmt.Errorf("%s can be no name", quoted(key.name))
 	}
 	if _, ok := w.named[key]; ok {
-		return twice
+		return namedTwice(name)
 	}
 	w.named[key] = uint16(n)
 	return nil

@@ -18,6 +18,9 @@ type ids struct {
 	nodes, zones, regions names
 }
 
+// len is how many names have numbers.
+func (i *ids) len() int { return len(i.nodes.list) + len(i.zones.list) + len(i.regions.list) }
+
 // names numbers names from 1 on, whatever their case, as they are compared in DNS.
 type names struct {
 	table table[uint32]

@@ -8,6 +8,7 @@
 package rank
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -191,33 +192,83 @@ func (c *Client) draw(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
 		c.round = 1
 	}
 	start := len(dst)
-	first := t.Sums[tier.End] - t.Sums[tier.Start]
-	sum := first
+	sum := t.Sums[tier.End] - t.Sums[tier.Start]
 	if tier.End2 > tier.Start2 {
 		sum += t.Sums[tier.End2] - t.Sums[tier.Start2]
 	}
-	for tries := 8 * want; len(dst)-start < want; tries-- {
+	for tries := 4 * want; len(dst)-start < want; tries-- {
 		if tries == 0 {
-			return c.best(dst[:start], t, tier, want, c.weighted)
+			return c.drawRest(dst, start, t, tier, want)
 		}
-		v := c.below(sum)
-		i, j := tier.Start, tier.End
-		if v += t.Sums[tier.Start]; v >= t.Sums[tier.End] {
-			v += t.Sums[tier.Start2] - t.Sums[tier.End]
-			i, j = tier.Start2, tier.End2
-		}
-		for i+1 < j { // Sums[i] <= v < Sums[j]
-			if h := int(uint(i+j) >> 1); t.Sums[h] <= v {
-				i = h
-			} else {
-				j = h
-			}
-		}
+		i := t.at(tier, c.below(sum))
 		if c.drawn[i] == c.round {
 			continue
 		}
 		c.drawn[i] = c.round
-		dst = append(dst, t.number(i))
+		dst = append(dst, uint32(i))
+	}
+	return t.numbered(dst, start)
+}
+
+// drawRest goes on with draw where a few targets have nearly all the weight: it leaves
+// out those that were drawn, as gaps in the sums.
+func (c *Client) drawRest(dst []uint32, start int, t *Targets, tier Tier, want int) []uint32 {
+	gaps := c.keyed[:0] // the drawn targets, in order: where they are among the sums of the tier
+	gap := func(i uint32) {
+		k := keyed{t.Sums[i], i}
+		if int(i) >= tier.Start2 && tier.End2 > tier.Start2 && int(i) >= tier.End {
+			k.key -= t.Sums[tier.Start2] - t.Sums[tier.End]
+		}
+		k.key -= t.Sums[tier.Start]
+		at, _ := slices.BinarySearchFunc(gaps, k, func(a, b keyed) int { return cmp.Compare(a.key, b.key) })
+		gaps = slices.Insert(gaps, at, k)
+	}
+	left := t.Sums[tier.End] - t.Sums[tier.Start]
+	if tier.End2 > tier.Start2 {
+		left += t.Sums[tier.End2] - t.Sums[tier.Start2]
+	}
+	for _, i := range dst[start:] {
+		gap(i)
+		left -= uint64(t.Weights[t.number(int(i))])
+	}
+	for len(dst)-start < want {
+		v := c.below(left)
+		for _, g := range gaps {
+			if v < g.key {
+				break
+			}
+			v += uint64(t.Weights[t.number(int(g.at))])
+		}
+		i := uint32(t.at(tier, v))
+		gap(i)
+		left -= uint64(t.Weights[t.number(int(i))])
+		dst = append(dst, i)
+	}
+	c.keyed = gaps
+	return t.numbered(dst, start)
+}
+
+// at is the place in the list of the target that has the weight v of the tier's sum.
+func (t *Targets) at(tier Tier, v uint64) int {
+	i, j := tier.Start, tier.End
+	if v += t.Sums[tier.Start]; v >= t.Sums[tier.End] {
+		v += t.Sums[tier.Start2] - t.Sums[tier.End]
+		i, j = tier.Start2, tier.End2
+	}
+	for i+1 < j { // Sums[i] <= v < Sums[j]
+		if h := int(uint(i+j) >> 1); t.Sums[h] <= v {
+			i = h
+		} else {
+			j = h
+		}
+	}
+	return i
+}
+
+// numbered puts the targets' numbers in the place of their places in the list.
+func (t *Targets) numbered(dst []uint32, start int) []uint32 {
+	for i, at := range dst[start:] {
+		dst[start+i] = t.number(int(at))
 	}
 	return dst
 }
