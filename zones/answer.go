@@ -266,8 +266,8 @@ func (a *Answer) appendRecords(w *writer, owner int, n *Counts) (cut bool) {
 	room := max(0, w.limit-len(w.dst))
 	size := r.size
 	if size == 0 {
-		size = fixedSize + 6 // no SRV record is shorter: a bound is enough
-		a.fitting = room * r.n / max(1, len(r.wire)/r.len()*r.count())
+		size = fixedSize + 6 + len(a.service.suffix) // no SRV record is shorter: a bound is enough
+		a.fitting = room * r.n / max(1, (len(r.wire)/r.len()+len(a.service.suffix))*r.count())
 	}
 	want := room / size
 	if r.size == 0 || a.service.fit == Truncate {
@@ -313,7 +313,7 @@ func (a *Answer) appendAddresses(w *writer, owner int) (written int) {
 
 // appendSRVs appends SRV records and returns of how many endpoints all are there.
 func (a *Answer) appendSRVs(w *writer, owner int, n *Counts) (written int) {
-	r := &a.records
+	r, suffix := &a.records, a.service.suffix
 	a.appended = a.appended[:0]
 	in := 0 // segment
 	for i, endpoint := range a.order {
@@ -323,11 +323,11 @@ func (a *Answer) appendSRVs(w *writer, owner int, n *Counts) (written int) {
 		for at, after := r.first(endpoint), r.after(endpoint); at < after; at++ {
 			k := r.at(at)
 			record := r.record(k)
-			if !w.fits(len(record)) {
+			if !w.fits(len(record) + len(suffix)) {
 				return i
 			}
 			at := len(w.dst)
-			w.dst = append(w.dst, record...)
+			w.dst = append(append(w.dst, record...), suffix...)
 			if owner != headerSize {
 				setOwner(w.dst[at:], owner)
 			}

@@ -474,7 +474,7 @@ func (c *compiler) srvs() {
 		// A weight is never 0, which some clients read as "do not use". The priority
 		// is that of the asker.
 		weight := max(1, c.eps[first[r.target]].weight)
-		c.srv.wire = appendSRV(c.srv.wire, headerSize, c.ttl, 0, weight, r.number, r.target, c.suffix)
+		c.srv.wire = appendSRV(c.srv.wire, headerSize, c.ttl, 0, weight, r.number, r.target, len(c.suffix))
 		c.srv.offs = append(c.srv.offs, uint32(len(c.srv.wire)))
 		c.srv.pos = append(c.srv.pos, first[r.target])
 	}

@@ -159,8 +159,11 @@ func (c *Config) Validate() error {
 				return fmt.Errorf("zone %q is given twice", z.Name)
 			}
 			// Names below would be answered by one zone or the other.
-			if within(apex, other) || within(other, apex) {
-				return fmt.Errorf("zone %q: it lies within zone %q or the other way round", z.Name, c.Zones[i].Name)
+			if within(apex, other) {
+				return fmt.Errorf("zone %q: it lies within zone %q", z.Name, c.Zones[i].Name)
+			}
+			if within(other, apex) {
+				return fmt.Errorf("zone %q: zone %q lies within it", z.Name, c.Zones[i].Name)
 			}
 		}
 		apexes = append(apexes, apex)

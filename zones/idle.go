@@ -117,10 +117,13 @@ func (u *uses[K]) note(k K, why string) {
 	if !seen {
 		u.order = append(u.order, k)
 	}
-	if !seen || was != "" {
+	if !seen || was == whyAlias || was != "" && why == "" {
 		u.why[k] = why
 	}
 }
+
+// whyAlias gives way to other reasons.
+const whyAlias = "it is of a Service of type ExternalName"
 
 func (u *uses[K]) idle() func(yield func(K, string) bool) {
 	return func(yield func(K, string) bool) {
@@ -138,7 +141,7 @@ func (s *Settings) idle(knob string, svc *registry.Service, own bool) (why strin
 	switch {
 	case svc.Object != nil && svc.Object.IsExternalName:
 		if knob != "ttl" && knob != "ttl-nxdomain" {
-			return "it is of a Service of type ExternalName"
+			return whyAlias
 		}
 	case knob == "min" && s.Topology != TopologyNearest:
 		return "it counts with the topology nearest alone"

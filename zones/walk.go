@@ -67,18 +67,18 @@ type walker struct {
 	ended bool
 }
 
-// put yields a fragment under an owner.
-func (w *walker) put(owner []byte, fragment []byte) {
+// put yields a fragment under an owner, with what it ends with where that is apart.
+func (w *walker) put(owner, fragment []byte, tail ...byte) {
 	if w.ended {
 		return
 	}
-	w.buf = append(append(w.buf[:0], owner...), fragment[2:]...)
+	w.buf = append(append(append(w.buf[:0], owner...), fragment[2:]...), tail...)
 	w.ended = !w.yield(w.buf)
 }
 
-func (w *walker) putSet(owner []byte, r rrset) {
+func (w *walker) putSet(owner []byte, r rrset, tail ...byte) {
 	for i := range r.count() {
-		w.put(owner, r.record(r.at(uint32(i))))
+		w.put(owner, r.record(r.at(uint32(i))), tail...)
 	}
 }
 
@@ -127,12 +127,12 @@ func (s *service) walk(w *walker) {
 		}
 		w.putSet(name, rrset{&s.v4.list, &v.a})
 		w.putSet(name, rrset{&s.v6.list, &v.aaaa})
-		w.putSet(name, rrset{&s.srv, &v.srv})
+		w.putSet(name, rrset{&s.srv, &v.srv}, s.suffix...)
 		for i, p := range s.ports {
 			owner = appendLabel(owner[:0], "_"+p.name)
 			owner = append(appendLabel(owner, protocolLabels[p.protocol]), name...)
 			if len(owner) <= maxName {
-				w.putSet(owner, rrset{&s.srv, &v.ports[i]})
+				w.putSet(owner, rrset{&s.srv, &v.ports[i]}, s.suffix...)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func (s *service) walk(w *walker) {
 		sets.fill(s, n)
 		w.putSet(owner, rrset{&s.v4.list, &sets.a})
 		w.putSet(owner, rrset{&s.v6.list, &sets.aaaa})
-		w.putSet(owner, rrset{&s.srv, &sets.srv})
+		w.putSet(owner, rrset{&s.srv, &sets.srv}, s.suffix...)
 	}
 	for i := range s.labels {
 		if l := &s.labels[i]; l.node&nameless == 0 {
