@@ -44,6 +44,7 @@ var floors = []struct {
 	{"epdns/zones/rank", []string{"epdns/", "net", "k8s.io/", "github.com/"}, "numbers only"},
 	{"epdns/zones", []string{"epdns/dnsserver", "epdns/cmd", "epdns/registry/", "k8s.io/client-go", "github.com/miekg/dns"}, "what names mean, without a socket or a source"},
 	{"epdns/dnsserver", []string{"epdns/cmd", "epdns/registry/", "k8s.io/client-go"}, "packets know nothing of Kubernetes"},
+	{"epdns/dnsserver/batch", []string{"epdns/", "k8s.io/", "github.com/"}, "datagrams, whatever is in them"},
 	{"epdns/registry/kube", []string{"epdns/zones", "epdns/dnsserver", "k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "k8s.io/client-go/dynamic"}, "straight into the store: no typed client, no second copy of the world"},
 	{"epdns/registry/manifest", []string{"epdns/zones", "epdns/dnsserver", "k8s.io/client-go"}, "files only"},
 	{"epdns/cmd/epdns", []string{"testing", "k8s.io/kubernetes", "k8s.io/client-go/kubernetes", "k8s.io/client-go/informers"}, "the program carries what it uses"},

@@ -188,7 +188,7 @@ func (n *notifier) ask(ctx context.Context, msg []byte) (rcode int, err error) {
 func (n *notifier) heard(rcode int) {
 	if rcode == zones.NoError {
 		n.acknowledged.Add(1)
-		n.turn("heeds", slog.LevelInfo, "a secondary heeds NOTIFY")
+		n.turn("acknowledges", slog.LevelInfo, "a secondary acknowledges NOTIFY")
 		return
 	}
 	n.failed.Add(1)

@@ -113,7 +113,7 @@ func TestNotifyTimes(t *testing.T) {
 		}
 	}
 	silence := func([]byte) [][]byte { return nil }
-	const heeds, silent, refused = "a secondary heeds NOTIFY", "a secondary does not answer NOTIFY", "a secondary does not accept NOTIFY"
+	const heeds, silent, refused = "a secondary acknowledges NOTIFY", "a secondary does not answer NOTIFY", "a secondary does not accept NOTIFY"
 	for _, c := range []struct {
 		what    string
 		changes []int // when the serial moves, in seconds

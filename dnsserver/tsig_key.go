@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"strings"
 
 	"epdns/zones"
 )
@@ -35,11 +36,36 @@ func CheckTSIGAlgorithm(name string) error {
 	return nil
 }
 
-// ParseTSIGSecret reads a secret in base64, as every program writes them.
+// CheckTSIGName says what is wrong with the name of a key: it has the characters that
+// names of zones may have.
+func CheckTSIGName(name string) error {
+	if name == "" {
+		return errors.New("no name is given")
+	}
+	if _, err := zones.ParseName(name); err != nil {
+		return err
+	}
+	for _, c := range name {
+		if !strings.ContainsRune("-._", c) && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
+			return fmt.Errorf("%q: character %q is not allowed in the name of a key", name, c)
+		}
+	}
+	return nil
+}
+
+// minTSIGSecret keeps a secret from being guessed from one message: 128 bits. HMAC asks
+// for as many as its hash has (RFC 2104 section 3), but keys of 128 bits are in use.
+const minTSIGSecret = 16
+
+// ParseTSIGSecret reads a secret in base64, as every program writes them. It has at
+// least 16 octets.
 func ParseTSIGSecret(text []byte) ([]byte, error) {
 	secret, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(text)))
 	if err != nil || len(secret) == 0 {
 		return nil, errors.New("it is not a secret in base64 and nothing else")
+	}
+	if len(secret) < minTSIGSecret {
+		return nil, fmt.Errorf("the secret has %d octets, fewer than %d", len(secret), minTSIGSecret)
 	}
 	return secret, nil
 }

@@ -303,7 +303,10 @@ func TestReadName(t *testing.T) {
 }
 
 func TestParseTSIGSecret(t *testing.T) {
-	if b, err := ParseTSIGSecret([]byte(" c2VjcmV0\n")); err != nil || string(b) != "secret" {
+	if b, err := ParseTSIGSecret([]byte(" c2l4dGVlbiBvY3RldHMu\n")); err == nil || err.Error() != "the secret has 15 octets, fewer than 16" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if b, err := ParseTSIGSecret([]byte(" c2l4dGVlbiBvY3RldHMuLg==\n")); err != nil || string(b) != "sixteen octets.." {
 		t.Errorf("%q, %v", b, err)
 	}
 	for _, text := range []string{"", "\n", "se-cret", "c2VjcmV0 c2VjcmV0", `"c2VjcmV0"`} {

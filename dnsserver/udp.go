@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"runtime"
 	"time"
 
 	"epdns/dnsserver/batch"
@@ -19,6 +20,11 @@ type udpWorker struct {
 	upstream  *upstream
 	log       *slog.Logger
 }
+
+// turn is how many queries a worker answers before it lets other goroutines run, among
+// them those that publish changes. One that never has to wait would be stopped by the
+// scheduler after some 10 ms only. It is about as many as one batch has.
+const turn = batch.DefaultSize
 
 func newUDPWorker(network, addr string, s *Server) (*udpWorker, error) {
 	o := s.cfg.udp
@@ -35,6 +41,7 @@ func newUDPWorker(network, addr string, s *Server) (*udpWorker, error) {
 // run answers until the socket is closed.
 func (w *udpWorker) run(ctx context.Context) {
 	failing := false
+	left := turn
 	for {
 		queries, err := w.socket.Receive()
 		if err != nil {
@@ -57,6 +64,10 @@ func (w *udpWorker) run(ctx context.Context) {
 			}
 		}
 		w.socket.Send(len(queries))
+		if left -= len(queries); left <= 0 {
+			left = turn
+			runtime.Gosched()
+		}
 	}
 }
 

@@ -25,7 +25,8 @@ import (
 )
 
 // benchServer is set for the process that BenchmarkUDP starts for a server: the size of
-// its batches, or "plain".
+// its batches, "plain" for none, or "floor" for one that sends octets of the same number
+// without a look at what comes.
 const benchServer = "EPDNS_BENCH_SERVER"
 
 // BenchmarkUDP asks a server of one worker, a process of its own on one processor, from
@@ -46,7 +47,7 @@ func BenchmarkUDP(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, how := range []string{"plain", "1", "8", "16", "32", "64"} {
+	for _, how := range []string{"plain", "1", "8", "16", "32", "64", "floor"} {
 		b.Run(how, func(b *testing.B) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
@@ -116,6 +117,10 @@ func startBenchServer(b *testing.B, how string) (pid int, addr string) {
 
 // serveBench serves until standard input ends.
 func serveBench(b *testing.B, how string) {
+	if how == "floor" {
+		serveFloor(b)
+		return
+	}
 	cfg := Config{Listen: []string{"127.0.0.1:0"}, Workers: 1}
 	if size, err := strconv.Atoi(how); err == nil {
 		cfg.udp.Size = size
@@ -133,6 +138,29 @@ func serveBench(b *testing.B, how string) {
 	}()
 	fmt.Printf("\nserving on %v\n", s.Addrs()[0])
 	s.Serve(ctx)
+}
+
+func serveFloor(b *testing.B) {
+	s, err := batch.Listen("udp4", "127.0.0.1:0", batch.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		s.Close()
+	}()
+	fmt.Printf("\nserving on %v\n", s.LocalAddr())
+	reply := make([]byte, benchReply)
+	for {
+		messages, err := s.Receive()
+		if err != nil {
+			return
+		}
+		for i := range messages {
+			messages[i].Reply = append(messages[i].Reply, reply...)
+		}
+		s.Send(len(messages))
+	}
 }
 
 // cpuTime is the processor time that all threads of a process have had, in nanoseconds.
@@ -159,6 +187,9 @@ func cpuTime(b *testing.B, pid int) (sum uint64) {
 const (
 	floodWindow = 512
 	floodBatch  = 64
+
+	// benchReply is the length of the reply: header, question, ten addresses, OPT.
+	benchReply = headerSize + 25 + 4 + 10*16 + optSize
 )
 
 // flood is a socket that asks one question over and over.
@@ -210,7 +241,7 @@ func (f *flood) run(b *testing.B, n int) {
 		switch errno {
 		case 0:
 			for i := range f.in[:got] {
-				if f.in[i].Len < 12+10*16 {
+				if f.in[i].Len != benchReply {
 					b.Fatalf("a reply of %d octets", f.in[i].Len)
 				}
 			}

@@ -1,9 +1,12 @@
 package dnsserver
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,5 +93,83 @@ func TestLongQuery(t *testing.T) {
 		if err := m.Unpack(exchanged(t, s, "udp", q)); err != nil || m.Rcode != dns.RcodeSuccess || len(m.Answer) != 10 {
 			t.Errorf("%d octets: %v\n%v", n, err, &m)
 		}
+	}
+}
+
+// What the kernel has no room for is in the statistics, to the last datagram.
+func TestKernelDrops(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("counted on Linux alone")
+	}
+	s, err := Listen(Config{Listen: []string{"127.0.0.1:0"}, Workers: 1, udp: batch.Options{Buffer: 1}}, cluster(t), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("udp", s.Addrs()[0].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	sent, reply := uint64(0), make([]byte, maxUDPSize)
+	ask := func() {
+		if _, err := c.Write(query1(0, in("web", dns.TypeA))); err != nil {
+			t.Fatal(err)
+		}
+		sent++
+	}
+	for range 200 {
+		ask()
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Serve(ctx) })
+	defer wg.Wait()
+	defer stop()
+	// The count comes with a later query. As replies lag behind, it may take some.
+	for {
+		ask()
+		if _, err := c.Read(reply); err != nil {
+			t.Fatalf("of %d datagrams, %+v: %v", sent, s.Stats(), err)
+		}
+		now := s.Stats()
+		if now.UDPKernelDrops > 0 && now.UDPKernelDrops+now.Requests[RequestKind{UDP, 1, "A"}] == sent {
+			break
+		}
+	}
+}
+
+// A worker that has no end of queries lets others run all the same: with one processor,
+// somebody who looks again and again sees it advance in small steps.
+func TestTurns(t *testing.T) {
+	s, err := Listen(Config{Listen: []string{"127.0.0.1:0"}, Workers: 1}, cluster(t), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("udp", s.Addrs()[0].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const queries = 15 * turn
+	for range queries {
+		if _, err := c.Write(query1(0, in("web", dns.TypeA))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Serve(ctx) })
+	steps := map[uint64]bool{}
+	for now := uint64(0); now < queries && ctx.Err() == nil; {
+		runtime.Gosched()
+		now = s.Stats().Responses[ResponseKind{UDP, "NOERROR"}]
+		steps[now] = true
+	}
+	stop()
+	wg.Wait()
+	if len(steps) < 10 {
+		t.Errorf("%d queries were answered in %d steps", queries, len(steps))
 	}
 }

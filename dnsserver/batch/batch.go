@@ -17,8 +17,8 @@ type Options struct {
 	// 0 is room for all. Out is the room for each reply at first; 0 is 1400.
 	In, Out int
 
-	// Buffer is what the socket asks for in each direction, in octets as the kernel
-	// counts them; 0 is 4 MiB. The kernel may give less.
+	// Buffer is what the socket asks for in each direction, in octets; 0 is 4 MiB. The
+	// kernel may give less; that of Linux gives twice as much, for its own needs.
 	Buffer int
 
 	// Plain does as systems without the system calls do, to be compared with.
@@ -26,7 +26,9 @@ type Options struct {
 }
 
 // DefaultSize is where the cost of the system calls is spread thin enough: a batch of
-// twice the size saves next to nothing, and its first reply waits for twice as many.
+// twice the size saves next to nothing, and its first reply waits for twice as many. One
+// by one, a query for ten addresses took 4.2 µs of processor time, in batches of 8 3.5 µs,
+// of 32 3.3 µs, of 64 3.2 µs.
 const DefaultSize = 32
 
 func (o Options) withDefaults() Options {
@@ -89,7 +91,8 @@ type engine interface {
 }
 
 // Listen binds a socket in the network "udp", "udp4" or "udp6". Others may be bound to
-// the same address by Listen.
+// the same address by Listen. For the same reason port 0 may become one that is taken: find
+// a free one by other means.
 func Listen(network, addr string, o Options) (*Socket, error) {
 	o = o.withDefaults()
 	lc := net.ListenConfig{Control: beforeBind}

@@ -35,11 +35,14 @@ func each(t *testing.T, o Options, test func(t *testing.T, o Options)) {
 // most is how many messages Receive returns at most.
 func (s *Socket) most() int { return len(s.messages) }
 
-// places are where to bind, and where to ask.
-var places = []struct {
+// place is where to bind, and where to ask.
+type place struct {
 	network, addr, ask string
 	everywhere         bool // bound to all addresses
-}{
+}
+
+// places leave out what only Linux has: every address of 127.0.0.0/8.
+var places = slices.DeleteFunc([]place{
 	{"udp4", "127.0.0.1:0", "127.0.0.1", false},
 	{"udp6", "[::1]:0", "::1", false},
 	{"udp4", "0.0.0.0:0", "127.0.0.1", true},
@@ -48,15 +51,28 @@ var places = []struct {
 	{"udp", ":0", "::1", true},
 	{"udp", ":0", "127.0.0.1", true},
 	{"udp", ":0", "127.0.0.2", true},
-}
+}, func(p place) bool { return runtime.GOOS != "linux" && p.ask == "127.0.0.2" })
 
+// listen binds a socket. Of port 0 it makes one that is free, which Listen does not: the
+// kernel may choose one that another of our sockets has, as they may share it.
 func listen(t testing.TB, network, addr string, o Options) *Socket {
 	t.Helper()
+	if host, ok := strings.CutSuffix(addr, ":0"); ok {
+		free, err := net.ListenPacket(network, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr = fmt.Sprintf("%s:%d", host, free.LocalAddr().(*net.UDPAddr).Port)
+		free.Close()
+	}
 	s, err := Listen(network, addr, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+	if err := s.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
@@ -261,7 +277,7 @@ func TestThin(t *testing.T) {
 	})
 }
 
-// What waits already comes in full batches and in order, and every reply goes back.
+// What waits already comes in batches and in order, and every reply goes back.
 func TestBurst(t *testing.T) {
 	each(t, Options{}, func(t *testing.T, o Options) {
 		s := listen(t, "udp4", "127.0.0.1:0", o)
@@ -270,13 +286,14 @@ func TestBurst(t *testing.T) {
 		for i := range burst {
 			send(t, c, fmt.Sprintf("query %d", i))
 		}
-		for got := 0; got < burst; {
+		batches := 0
+		for got := 0; got < burst; batches++ {
 			messages, err := s.Receive()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := min(s.most(), burst-got); len(messages) != want {
-				t.Fatalf("a batch of %d, want %d", len(messages), want)
+			if len(messages) == 0 || len(messages) > s.most() {
+				t.Fatalf("a batch of %d", len(messages))
 			}
 			for i := range messages {
 				if want := fmt.Sprintf("query %d", got+i); string(messages[i].Data) != want {
@@ -289,6 +306,10 @@ func TestBurst(t *testing.T) {
 				expect(t, c, fmt.Sprintf("reply %d", got))
 				got++
 			}
+		}
+		// The kernel may be late with some.
+		if batches > burst/s.most()*3/2+1 {
+			t.Errorf("%d batches of up to %d for %d datagrams", batches, s.most(), burst)
 		}
 	})
 }
@@ -344,7 +365,11 @@ func TestLongDatagram(t *testing.T) {
 	each(t, Options{In: 512}, func(t *testing.T, o Options) {
 		s := listen(t, "udp4", "127.0.0.1:0", o)
 		c := dial(t, s, "127.0.0.1")
-		for _, n := range []int{511, 512, 513, 5000, 65507, 0, 512} {
+		long := 65507
+		if runtime.GOOS != "linux" {
+			long = 9000 // others send no more, unless they are told to
+		}
+		for _, n := range []int{511, 512, 513, 5000, long, 0, 512} {
 			send(t, c, strings.Repeat("x", n))
 			send(t, c, "y")
 			got := receive(t, s, 2)

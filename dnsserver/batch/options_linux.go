@@ -51,9 +51,9 @@ func ignoreMTU(fd int, network string) {
 // (CAP_NET_ADMIN), else up to it. Less is served as well.
 func setBuffers(_ *net.UDPConn, raw syscall.RawConn, size int) {
 	_ = raw.Control(func(fd uintptr) {
-		for force, ask := range map[int]int{unix.SO_RCVBUFFORCE: unix.SO_RCVBUF, unix.SO_SNDBUFFORCE: unix.SO_SNDBUF} {
-			if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, force, size) != nil {
-				_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, ask, size)
+		for _, o := range [][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
+			if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, o[0], size) != nil {
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, o[1], size)
 			}
 		}
 	})
