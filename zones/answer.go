@@ -56,6 +56,7 @@ type Answer struct {
 	offsets  [maxName/2 + 2]uint8
 	value    []byte   // of a scope
 	members  []uint32 // in a scope, where a span does not tell
+	listed   bool     // that is so
 	client   *rank.Client
 	targets  rank.Targets
 	order    []uint32 // endpoints of the set, best first

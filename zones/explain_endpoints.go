@@ -338,7 +338,7 @@ func (o *outcomes) outcome(records []uint32, tier int) (at int, why string) {
 	case ordered:
 		return -1, whyFit
 	case o.scope.given && !slices.ContainsFunc(records, func(k uint32) bool {
-		return chosen.has(o.member[k])
+		return o.isChosen(chosen, o.member[k])
 	}):
 		return -1, whyScope
 	case d.hinted && !o.hinted(records):

@@ -256,7 +256,7 @@ func fallbackWord(f Fallback) string {
 
 func (a *Answer) explainScope(e *Explanation, p *partsBelow) {
 	in := fmt.Sprintf("%s %s", p.scope[1:], p.scopedValue)
-	here := selection{}
+	here := span{}
 	if a.records.list != nil {
 		here = a.inScope(&a.records)
 	}

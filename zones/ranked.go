@@ -21,8 +21,7 @@ func (a *Answer) rank(want int) {
 	a.order, a.segments = a.order[:0], a.segments[:0]
 	r, s := &a.records, a.service
 	topology := s.topology
-	chosen := a.chosen(r)
-	all, members := chosen.span, chosen.members
+	all := a.chosen(r)
 	if a.scope.given && topology != TopologyOff {
 		topology = TopologyOrder // the scope has chosen
 	}
@@ -39,7 +38,9 @@ func (a *Answer) rank(want int) {
 		a.targets.Weights, a.targets.Sums = x.weights, x.sums
 		a.targets.Keys, a.targets.Sorted = x.keys, x.sorted
 	}
-	if members != nil { // rank does without what is not known of these
+	var members []uint32
+	if a.listed { // rank does without what is not known of these
+		members = a.members
 		a.targets.List, a.targets.Sums, a.targets.Sorted = members, nil, nil
 	}
 	if s.order == rank.Rotate && !a.own {

@@ -98,51 +98,47 @@ func (a *Answer) area(label, value []byte) (places span, ok bool) {
 	return areas.region(a.set.ids.regions.find(value))
 }
 
-// selection is endpoints of a set: those of a span, or where there are members those of
-// them.
-type selection struct {
-	span
-	members []uint32 // in order of their numbers
-}
-
-// has says whether an endpoint is one of them.
-func (s *selection) has(endpoint int) bool {
-	if s.members != nil {
-		_, ok := slices.BinarySearch(s.members[s.start:s.end], uint32(endpoint))
-		return ok
-	}
-	return s.start <= endpoint && endpoint < s.end
-}
-
-// chosen are the endpoints of a set that its scope chooses, all where there is none. Its
-// members are good until it is called again.
-func (a *Answer) chosen(r *rrset) selection {
+// chosen are the endpoints of a set that its scope chooses, all where there is none. Where
+// listed says so, they are the members in that span, in order, until it is called again.
+func (a *Answer) chosen(r *rrset) span {
+	a.listed = false
 	switch {
 	case r.set == nil:
-		return selection{}
+		return span{}
 	case !a.scope.given:
-		return selection{span: span{0, r.n}}
+		return span{0, r.n}
 	}
 	in := a.inScope(r)
 	if in.len() == 0 && a.scope.prefers {
-		return selection{span: span{0, r.n}}
+		a.listed = false
+		return span{0, r.n}
 	}
 	return in
 }
 
-// inScope are the endpoints of a set that are where the scope says.
-func (a *Answer) inScope(r *rrset) selection {
+// inScope are the endpoints of a set that are where the scope says, as chosen has them.
+func (a *Answer) inScope(r *rrset) span {
+	a.listed = false
 	switch {
 	case !a.scope.there:
-		return selection{}
+		return span{}
 	case r.ranking == nil || r.spread == nil:
-		return selection{span: r.within(a.scope.places)}
+		return r.within(a.scope.places)
 	}
-	a.members = a.members[:0]
+	a.listed, a.members = true, a.members[:0]
 	byPlace := func(p placed, place int) int { return cmp.Compare(int(p.place), place) }
 	for at, _ := slices.BinarySearchFunc(r.spread, a.scope.places.start, byPlace); at < len(r.spread) && int(r.spread[at].place) < a.scope.places.end; at++ {
 		a.members = append(a.members, r.spread[at].member)
 	}
 	a.members = unique(a.members)
-	return selection{span{0, len(a.members)}, a.members}
+	return span{0, len(a.members)}
+}
+
+// isChosen says whether an endpoint is one of those that chosen returned.
+func (a *Answer) isChosen(in span, endpoint int) bool {
+	if a.listed {
+		_, ok := slices.BinarySearch(a.members[in.start:in.end], uint32(endpoint))
+		return ok
+	}
+	return in.start <= endpoint && endpoint < in.end
 }

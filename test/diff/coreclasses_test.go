@@ -143,11 +143,6 @@ var coreClasses = []coreClass{
 		pinned.prefers = false
 		return !p.w.empty(&pinned) && len(p.w.holds(&pinned, p.q.qtype)) == 0
 	}},
-	{"a host name in several zones", tc | answer, func(p *corePair) bool {
-		m := p.means()
-		return m != nil && m.scoped && p.q.qtype == dns.TypeSRV && p.pair().asMeant(m) && len(p.theirs.Answer) > len(p.ours.Answer) &&
-			p.more(func(rr dns.RR) bool { return m.spread(rr) })
-	}},
 	{"a zone of a Service that is not there", rcode, func(p *corePair) bool {
 		m := p.means()
 		return m != nil && m.scoped && p.f.empty[m.svc] && p.ours.nxdomain() && p.theirs.nodata()

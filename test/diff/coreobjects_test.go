@@ -112,6 +112,7 @@ func coreServices() []coreService {
 		}}}},
 		{"zonal", "hosts", headless, "", []group{{ports(web), []pod{
 			in("eu-1a", at("10.1.3.21", "same", ready)), in("eu-1b", at("10.1.3.22", "same", ready)), in("eu-1b", at("10.1.3.23", "other", ready)),
+			in("eu-1c", at("10.1.3.24", "same", starting)),
 		}}}},
 		{"zonal", "ports", headless, "", []group{
 			{ports(web), []pod{in("eu-1a", at("10.1.3.31", "", ready))}},

@@ -177,27 +177,33 @@ func (w *world) holds(m *meaning, qtype uint16) []dns.RR {
 	if !m.scoped {
 		return all
 	}
-	in := slices.DeleteFunc(slices.Clone(all), func(rr dns.RR) bool { return !m.at(rr) })
+	in := slices.DeleteFunc(slices.Clone(all), func(rr dns.RR) bool { return !w.at(m, rr) })
 	if len(in) == 0 && m.prefers {
 		return all
 	}
 	return in
 }
 
-// at says whether a record is that of a pod which is where the name says. Of several pods to
-// which one record leads the first counts.
-func (m *meaning) at(rr dns.RR) bool {
+// at says whether a record is that of a pod which is where the name says. Of several pods with
+// one address the first counts; of those with one host name each whose address is shown.
+func (w *world) at(m *meaning, rr dns.RR) bool {
 	pods := m.found[endpoint(rr)]
-	if len(pods) == 0 {
-		return false
+	if rr.Header().Rrtype != dns.TypeSRV {
+		pods = pods[:min(1, len(pods))]
+	} else if len(pods) > 1 {
+		service := m.base // or its view
+		if dns.CountLabel(service) >= dns.CountLabel(m.svc)+2 {
+			service = parent(parent(service)) // without the port
+		}
+		pods = slices.DeleteFunc(slices.Clone(pods), func(p pod) bool {
+			return !slices.ContainsFunc([]uint16{dns.TypeA, dns.TypeAAAA}, func(t uint16) bool {
+				return slices.ContainsFunc(w.sets[set{service, t}], func(rr dns.RR) bool { return data(rr) == p.addr.String() })
+			})
+		})
 	}
-	p := pods[0]
-	return strings.EqualFold(map[string]string{"_zone": p.zone, "_node": p.node, "_region": p.region}[m.scope], m.value)
-}
-
-// spread says whether a record leads to pods in several zones.
-func (m *meaning) spread(rr dns.RR) bool {
-	return slices.ContainsFunc(m.found[endpoint(rr)], func(p pod) bool { return p.zone != m.found[endpoint(rr)][0].zone })
+	return slices.ContainsFunc(pods, func(p pod) bool {
+		return strings.EqualFold(map[string]string{"_zone": p.zone, "_node": p.node, "_region": p.region}[m.scope], m.value)
+	})
 }
 
 // index finds the pods that have an address, and those that SRV records lead to.
