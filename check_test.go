@@ -62,13 +62,32 @@ func TestCheck(t *testing.T) {
 		{"many and a mistake", "", service("all", 101, "registry.local/limit: few"), []string{
 			`shop/all: annotation registry.local/limit "few": not a whole number, 0 or more`, "warning: shop/all: " + fmt.Sprintf(hundred, 101),
 		}, "1 fault"},
+		{"what does nothing", "zones:\n- name: registry.local\n  rules:\n  - {match: {name: web}, set: {ttl: 2}}\n  - {match: {name: w*}, set: {ttl: 3}}\n  - {match: {name: none}, set: {ttl: 3}}\n",
+			service("web", 1, `registry.local/min: "2"`, "registry.local/weights: web-9=2"), []string{
+				"warning: zones[0].rules[1]: it decides for no Service: what it matches, rules before it match, too",
+				"warning: zones[0].rules[2]: it matches no Service",
+				"warning: shop/web: annotation registry.local/min: it counts with the topology nearest alone",
+				"warning: shop/web: annotation registry.local/weights: no endpoint, node or zone there is web-9",
+				"no faults: 1 Service",
+			}, ""},
+		{"nothing there", "zones:\n- name: registry.local\n  rules: [{match: {name: none}, set: {ttl: 3}}]\n", "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n", []string{
+			"warning: no Service or EndpointSlice in ", "no faults: 0 Services",
+		}, ""},
 		{"slices alone", "", service("web", 1)[strings.Index(service("web", 1), "---\napiVersion: discovery"):], []string{
 			"warning: only EndpointSlices could be read, and no Services, which have the annotations", "no faults: 1 Service",
 		}, ""},
 		{"a bad file", "zones:\n- name: registry.local\n  rules:\n  - set: {limit: few}\n", service("web", 1, "registry.local/ttl: 2h"), []string{
 			`FILE:6: zones[0].rules[0].set.limit: "few" is not a whole number, 0 or more`,
 		}, "1 fault"},
-		{"an unknown key", "lisen: []\n", "", []string{"FILE:3: lisen: unknown key; known here: "}, "1 fault"},
+		{"an unknown key", "lisen: []\n", service("web", 1), []string{"FILE:3: lisen: unknown key; known here: "}, "1 fault"},
+		{"a file with several, but what exists is known", "udpSize: 9\nlisten: \":53\"\nupstream: [dns]\n", service("web", 1, "registry.local/ttl: 2h"), []string{
+			"FILE:3: udpSize: 9 is not", `FILE:4: listen: expected a list; write [":53"]`, `FILE:5: upstream[0]: "dns" is no server`,
+			`shop/web: annotation registry.local/ttl "2h": `,
+		}, "4 faults"},
+		{"annotations that are no text, and others", "", service("web", 1, "registry.local/limit: 8", "registry.local/ttl: 2h") + service("api", 1, "registry.local/order: best"), []string{
+			`MANIFESTS:9: Service "web": annotation registry.local/limit: 8 is a number; write it in quotes`,
+			`shop/api: annotation registry.local/order "best": `, `shop/web: annotation registry.local/ttl "2h": `,
+		}, "3 faults"},
 		{"no YAML", "listen: [\n", "", []string{"FILE:3: did not find expected node content"}, "1 fault"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -83,7 +102,7 @@ func TestCheck(t *testing.T) {
 			lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 			same := len(lines) == len(c.says)
 			for i := 0; same && i < len(lines); i++ {
-				same = strings.HasPrefix(lines[i], strings.Replace(c.says[i], "FILE", file, 1))
+				same = strings.HasPrefix(lines[i], strings.NewReplacer("FILE", file, "MANIFESTS", manifests).Replace(c.says[i]))
 			}
 			if !same {
 				t.Errorf("it says:\n%sexpected:\n%s", stdout, strings.Join(c.says, "\n"))
@@ -96,6 +115,17 @@ func TestCheck(t *testing.T) {
 				t.Errorf("exit status %d, on standard error: %q, expected %q", code, stderr, want)
 			}
 		})
+	}
+}
+
+// TestNothingToServe: serve says that there is nothing in its files.
+func TestNothingToServe(t *testing.T) {
+	dir := t.TempDir()
+	p := serve(t, "--manifests", dir)
+	p.logged(t, "no Service or EndpointSlice in "+dir)
+	stdout, stderr, code := once(t, environment(), "check", "--manifests", dir)
+	if want := "warning: no Service or EndpointSlice in " + dir + "\nno faults: 0 Services\n"; stdout != want || stderr != "" || code != 0 {
+		t.Errorf("exit status %d: %q, %q", code, stdout, stderr)
 	}
 }
 

@@ -48,14 +48,19 @@ func TestMistakes(t *testing.T) {
 		code int
 		says []string
 	}{
-		{"unknown command", "sevre", 2, []string{`"sevre"`}},
-		{"help for an unknown command", "help sevre", 2, []string{`"sevre"`, "epdns help --help"}},
+		{"unknown command", "sevre", 2, []string{`"sevre"`, "; do you mean serve?"}},
+		{"unknown command, like none", "web.shop", 2, []string{`unknown command "web.shop" for "epdns" (see epdns --help)`}},
+		{"help for an unknown command", "help sevre", 2, []string{`"sevre"`, "; do you mean serve?", "epdns help --help"}},
 		{"help for an unknown command below", "help serve now", 2, []string{`"now"`, `"epdns serve"`}},
-		{"unknown flag", "serve --lisen :53", 2, []string{"--lisen", "epdns serve --help"}},
+		{"unknown flag", "serve --lisen :53", 2, []string{"--lisen; do you mean --listen?", "epdns serve --help"}},
+		{"unknown flag, like none", "serve --port 53", 2, []string{"unknown flag: --port (see epdns serve --help)"}},
+		{"unknown letter", "serve -l :53", 2, []string{"'l'", "epdns serve --help"}},
 		{"flag without value", "serve --listen", 2, []string{"--listen", "epdns serve --help"}},
-		{"too many arguments", "serve registry.local", 2, []string{"registry.local", "epdns serve --help"}},
-		{"too many arguments", "demo now", 2, []string{"now", "epdns demo --help"}},
-		{"too many arguments", "version 2", 2, []string{"2", "epdns version --help"}},
+		{"too many arguments", "serve registry.local", 2, []string{`serve takes no arguments, such as "registry.local" (see epdns serve --help)`}},
+		{"too many arguments", "demo now", 2, []string{"demo takes no arguments", "now", "epdns demo --help"}},
+		{"too many arguments", "version 2", 2, []string{"version takes no arguments", "2", "epdns version --help"}},
+		{"completion: another shell", "completion tcsh", 2, []string{"tcsh", "bash, zsh, fish, powershell"}},
+		{"completion: no shell", "completion", 2, []string{"bash, zsh, fish, powershell"}},
 
 		{"zone: the root", "serve --zone .", 2, []string{"zone", "root"}},
 		{"zone: none", "serve --zone=", 2, []string{"zone"}},
@@ -64,7 +69,8 @@ func TestMistakes(t *testing.T) {
 		{"zone: odd character", "serve --zone reg!stry.local", 2, []string{"reg!stry.local", "'!'"}},
 		{"zone: reverse", "serve --zone 10.in-addr.arpa", 2, []string{"10.in-addr.arpa"}},
 		{"zone: twice", "serve --zone registry.local --zone registry.local", 2, []string{"registry.local"}},
-		{"zone: one in the other", "serve --zone registry.local --zone a.registry.local", 2, []string{"a.registry.local"}},
+		{"zone: one in the other", "serve --zone registry.local --zone a.registry.local", 2, []string{`--zone: zone "a.registry.local": it lies within zone "registry.local"`}},
+		{"zone: the other in it", "serve --zone a.registry.local --zone registry.local", 2, []string{`--zone: zone "registry.local": zone "a.registry.local" lies within it`}},
 		{"listen: no port", "serve --listen 127.0.0.1", 2, []string{"--listen", "127.0.0.1"}},
 		{"listen: port alone", "serve --listen 5300", 2, []string{"--listen", "5300"}},
 		{"listen: no number", "serve --listen 127.0.0.1:dnss", 2, []string{"--listen", "dnss"}},
@@ -73,11 +79,17 @@ func TestMistakes(t *testing.T) {
 		{"listen: IPv6 without brackets", "serve --listen ::1:53", 2, []string{"--listen", "::1:53"}},
 		{"listen: demo", "demo --listen here", 2, []string{"--listen", "here"}},
 		{"listen: demo, too large", "demo --listen :99999", 2, []string{`--listen: ":99999": "99999" is no port`}},
+		{"http: demo", "demo --http here", 2, []string{`--http: "here" is not ADDR:PORT`}},
+		{"http: demo, where DNS is", "demo --http :5300", 2, []string{"--http", "--listen", "same port"}},
 		{"http", "serve --http 9153", 2, []string{`--http: "9153" is not ADDR:PORT`}},
 		{"http: too large", "serve --http :99999", 2, []string{`--http: ":99999": "99999" is no port`}},
 		{"http: where DNS is", "serve --listen 127.0.0.1:5310 --http 127.0.0.1:5310", 2, []string{"--http", "127.0.0.1:5310", "--listen", "same port"}},
 		{"reverse", "serve --reverse 10.0.0.0/40", 2, []string{"--reverse", "10.0.0.0/40"}},
 		{"reverse: twice", "serve --reverse 10.0.0.0/8 --reverse 10.1.0.0/16", 2, []string{"10.0.0.0/8", "10.1.0.0/16"}},
+		{"reverse: bits", "serve --reverse 10.0.0.1/8", 2, []string{"--reverse: 10.0.0.1/8 has bits beyond its length; write 10.0.0.0/8"}},
+		{"upstream: itself", "serve --listen 127.0.0.1:5300 --upstream 127.0.0.1:5300", 2, []string{"--upstream: 127.0.0.1:5300 is this server itself", "--listen"}},
+		{"upstream: itself, by any address", "serve --listen :53 --upstream 127.0.0.53", 2, []string{"--upstream: 127.0.0.53:53 is this server itself"}},
+		{"cookies: missing", "serve --cookie-secrets " + missing, 1, []string{"--cookie-secrets " + missing + ": no such file"}},
 		{"nameserver", "serve --nameserver ns1", 2, []string{"--nameserver", "ns1"}},
 		{"transfer-allow", "serve --transfer-allow all", 2, []string{"--transfer-allow", "all"}},
 		{"log level", "serve --log-level loud", 2, []string{"--log-level", "loud"}},
@@ -101,6 +113,8 @@ func TestMistakes(t *testing.T) {
 		{"kubeconfig: no YAML", "serve --kubeconfig " + noKubeconfig, 1, []string{noKubeconfig}},
 		{"kubeconfig: nothing in it", "serve --kubeconfig " + noContext, 1, []string{noContext, "context"}},
 		{"no source", "serve", 1, []string{"--kubeconfig", "--manifests"}},
+		{"no source and no server", "watch shop/web", 1, []string{"no cluster found", "--kubeconfig", "--manifests", "or --server URL"}},
+		{"no source and no server", "explain web.shop.registry.local", 1, []string{"no cluster found", "or --server URL"}},
 		{"listen: not ours", "serve --manifests testdata/cluster --listen 192.0.2.199:5300", 1, []string{"192.0.2.199:5300", "no interface"}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -120,6 +134,43 @@ func TestMistakes(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestManyMistakes: each has a line, up to ten.
+func TestManyMistakes(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		replaceFile(t, path, text)
+		return path
+	}
+	config := settings(t, "lisen: []\nhttp: 9153\nzones:\n- name: a.local\n  defaults: {ttl: soon, limit: few}\n")
+	manifest := file("all.yaml", service("web", 0, "registry.local/topology: off", "registry.local/limit: 8")+service("api", 0, "registry.local/min: 2"))
+	many := file("many.yaml", strings.Repeat("---\nhello\n", 12))
+	for _, c := range []struct {
+		args string
+		code int
+		says []string // what the lines begin with
+	}{
+		{"--config " + config, 1, []string{"config " + config + ": line 3: lisen: unknown key", "config " + config + ": line 4: http: ",
+			"config " + config + ": line 7: zones[0].defaults.ttl: ", "config " + config + ": line 7: zones[0].defaults.limit: "}},
+		{"--manifests " + manifest, 1, []string{
+			manifest + `: document 1 (line 2), line 9: Service "web": annotation registry.local/topology: off is a boolean; write it in quotes`,
+			manifest + `: document 1 (line 2), line 10: Service "web": annotation registry.local/limit: 8 is a number; write it in quotes`,
+			manifest + `: document 2 (line 12), line 19: Service "api": annotation registry.local/min: 2 is a number; write it in quotes`}},
+		{"--manifests " + many, 1, append(slices.Repeat([]string{many + ": document "}, 10), "and 2 more")},
+		{"--nsid a --upstream dns --reverse all --transfer-allow none", 2, []string{"--reverse: ", "--upstream: ", "--transfer-allow: "}},
+	} {
+		_, stderr, code := once(t, environment(), append([]string{"serve", "--listen", "127.0.0.1:0", "--http", ""}, strings.Fields(c.args)...)...)
+		lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+		same := len(lines) == len(c.says)
+		for i := 0; same && i < len(lines); i++ {
+			same = strings.HasPrefix(lines[i], "epdns: "+c.says[i])
+		}
+		if !same || code != c.code {
+			t.Errorf("%s: exit status %d, expected %d, and it says:\n%s\nexpected:\n%s", c.args, code, c.code, stderr, strings.Join(c.says, "\n"))
+		}
 	}
 }
 
@@ -181,7 +232,8 @@ func TestPortIsTaken(t *testing.T) {
 		{"in UDP, by one who would share it", []string{"serve", "--listen", shared.LocalAddr().String(), "--http", ""}, shared.LocalAddr().String()},
 		{"in TCP", []string{"serve", "--listen", tcp.Addr().String(), "--http", ""}, tcp.Addr().String()},
 		{"for HTTP", []string{"serve", "--listen", "127.0.0.1:0", "--http", webs}, webs},
-		{"for the demo", []string{"demo", "--listen", first.dns.String()}, first.dns.String()},
+		{"for the demo", []string{"demo", "--listen", first.dns.String(), "--http", ""}, first.dns.String()},
+		{"for HTTP of the demo", []string{"demo", "--listen", "127.0.0.1:0", "--http", webs}, webs},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			if c.args[0] == "serve" {
@@ -191,7 +243,11 @@ func TestPortIsTaken(t *testing.T) {
 			if code != 1 || stdout != "" {
 				t.Errorf("exit status %d, on standard output %q", code, stdout)
 			}
-			if err := oneLine(stderr, "listen on "+c.addr, "in use"); err != nil {
+			says := []string{"listen on " + c.addr, "in use"}
+			if c.args[0] == "demo" { // where people may not know that they can choose
+				says = append(says, map[bool]string{true: "(--listen", false: "(--http"}[c.addr != webs])
+			}
+			if err := oneLine(stderr, says...); err != nil {
 				t.Error(err)
 			}
 		})
@@ -278,7 +334,7 @@ func TestStop(t *testing.T) {
 			p.logged(t, "stopped")
 		})
 		t.Run("demo, "+signal.String(), func(t *testing.T) {
-			p := launch(t, environment(), "demo", "--listen", "127.0.0.1:0")
+			p := launch(t, environment(), "demo", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 			p.demoPrinted(t)
 			p.stop(t, signal)
 		})
@@ -404,14 +460,15 @@ var sample = map[string][]string{
 		"* * 9090 10-244-1-21.web.shop.registry.local.", "* * 9090 10-244-1-22.web.shop.registry.local.",
 		"* * 9090 10-244-2-21.web.shop.registry.local.", "* * 9090 10-244-2-22.web.shop.registry.local.",
 		"* * 9090 10-244-3-21.web.shop.registry.local.", "* * 9090 10-244-3-22.web.shop.registry.local."},
-	"api.shop.registry.local AAAA":          {"fd00:10:244:1::1f", "fd00:10:244:3::1f"},
-	"db-0.db.data.registry.local A":         {"10.244.1.10"},
-	"10-244-1-21.web.shop.registry.local A": {"10.244.1.21"},
-	"jobs.shop.registry.local A":            {"10.244.1.41"},
-	"pg.shop.registry.local A":              {"db.data.registry.local.", "10.244.1.10", "10.244.2.10", "10.244.3.10"},
-	"nope.shop.registry.local A":            {},
-	"-x 10.244.1.21":                        {"10-244-1-21.web.shop.registry.local."},
-	"registry.local AXFR":                   nil,
+	"api.shop.registry.local AAAA":                                {"fd00:10:244:1::1f", "fd00:10:244:3::1f"},
+	"db-0.db.data.registry.local A":                               {"10.244.1.10"},
+	"10-244-1-21.web.shop.registry.local A":                       {"10.244.1.21"},
+	"jobs.shop.registry.local A":                                  {"10.244.1.41"},
+	"pg.shop.registry.local A":                                    {"db.data.registry.local.", "10.244.1.10", "10.244.2.10", "10.244.3.10"},
+	"nope.shop.registry.local A":                                  {},
+	"+subnet=10.244.1.21/32 _explain.web.shop.registry.local TXT": nil,
+	"-x 10.244.1.21":                                              {"10-244-1-21.web.shop.registry.local."},
+	"registry.local AXFR":                                         nil,
 }
 
 // suggested takes a line of the demo apart: the arguments for dig, and of these the
@@ -443,10 +500,20 @@ func nearFirst(question string, rrs []dns.RR) error {
 // TestDemo does what the demo says.
 func TestDemo(t *testing.T) {
 	tool(t, "dig")
-	p := launch(t, environment(), "demo", "--listen", "127.0.0.1:0")
+	p := launch(t, environment(), "demo", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	port := p.demoPrinted(t)
 	asked := map[string]bool{}
+	explained, server := false, ""
 	for _, line := range p.stdout.lines() {
+		if rest, ok := strings.CutPrefix(line, "epdns "); ok && strings.HasPrefix(rest, "explain ") {
+			args := strings.Fields(rest)
+			server = args[len(args)-1]
+			stdout, stderr, code := once(t, environment(), args...)
+			if explained = code == 0 && stderr == "" && strings.Contains(stdout, "zone-a"); !explained {
+				t.Errorf("%s: exit status %d\n%s%s", line, code, stdout, stderr)
+			}
+			continue
+		}
 		args, question, ok := suggested(line, port)
 		if !ok {
 			if strings.HasPrefix(line, "dig") {
@@ -472,6 +539,10 @@ func TestDemo(t *testing.T) {
 			}
 		}
 		switch {
+		case strings.HasSuffix(question, " TXT"):
+			if len(rrs) != 1 || !strings.Contains(out, "zone zone-a") {
+				t.Errorf("%s: no explanation\n%s", line, out)
+			}
 		case want == nil:
 			if len(rrs) < 30 || rrs[0].Header().Rrtype != dns.TypeSOA || rrs[0].String() != rrs[len(rrs)-1].String() {
 				t.Errorf("%s: %d records\n%s", line, len(rrs), out)
@@ -487,6 +558,34 @@ func TestDemo(t *testing.T) {
 			}
 		}
 	}
+	readme := 0
+	for line := range strings.Lines(readFile(t, "README.md")) {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "go run ./cmd/epdns ")
+		if !ok || !strings.Contains(rest, " --server http://127.0.0.1:9153") || server == "" {
+			continue
+		}
+		readme++
+		args := strings.Fields(strings.Replace(rest, "http://127.0.0.1:9153", server, 1))
+		if args[0] == "watch" {
+			w := watching(t, args[1:]...)
+			eventually(t, func() error {
+				if strings.Contains(w.stdout.String(), "10.244.1.21") {
+					return nil
+				}
+				return errors.Join(fmt.Errorf("README.md: %s: it shows %s", line, &w.stdout), w.running())
+			})
+			continue
+		}
+		if stdout, stderr, code := once(t, environment(), args...); code != 0 || stderr != "" || !strings.Contains(stdout, "10.244.1.21") {
+			t.Errorf("README.md: %s: exit status %d\n%s%s", line, code, stdout, stderr)
+		}
+	}
+	if readme != 3 {
+		t.Errorf("README.md asks the demo %d times, expected 3", readme)
+	}
+	if !explained {
+		t.Error("it does not say how to have an answer explained")
+	}
 	for question := range sample {
 		if !asked[question] {
 			t.Errorf("it does not say to ask for %s", question)
@@ -499,7 +598,7 @@ func TestDemo(t *testing.T) {
 
 // TestDemoWithoutDig: the answers are printed.
 func TestDemoWithoutDig(t *testing.T) {
-	p := launch(t, environment("PATH="), "demo", "--listen", "127.0.0.1:0")
+	p := launch(t, environment("PATH="), "demo", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	port := p.demoPrinted(t)
 	if !strings.Contains(p.stdout.String(), "no dig on this machine") {
 		t.Error("it does not say that there is no dig")
@@ -527,6 +626,12 @@ func TestDemoWithoutDig(t *testing.T) {
 		got[question] = append(got[question], rr)
 	}
 	for question, want := range sample {
+		if strings.HasSuffix(question, " TXT") {
+			if rrs := got[question]; len(rrs) != 1 || !strings.Contains(rrs[0].String(), "zone zone-a") {
+				t.Errorf("%s: no explanation: %v", question, got[question])
+			}
+			continue
+		}
 		if err := errors.Join(sameSet(want, got[question]), nearFirst(question, got[question])); err != nil {
 			t.Errorf("%s: %v", question, err)
 		}
@@ -565,9 +670,11 @@ func TestVersion(t *testing.T) {
 	if v.Version == "" || v.GoVersion != runtime.Version() || v.Platform != runtime.GOOS+"/"+runtime.GOARCH {
 		t.Errorf("%+v", v)
 	}
-	stdout, stderr, code = once(t, environment(), "version")
-	if want := fmt.Sprintf("epdns %s %s %s\n", v.Version, v.GoVersion, v.Platform); stdout != want || code != 0 || stderr != "" {
-		t.Errorf("status %d: %q%s, expected %q", code, stdout, stderr, want)
+	for _, arg := range []string{"version", "--version"} {
+		stdout, stderr, code = once(t, environment(), arg)
+		if want := fmt.Sprintf("epdns %s %s %s\n", v.Version, v.GoVersion, v.Platform); stdout != want || code != 0 || stderr != "" {
+			t.Errorf("%s: status %d: %q%s, expected %q", arg, code, stdout, stderr, want)
+		}
 	}
 }
 

@@ -146,6 +146,34 @@ func TestLookupForms(t *testing.T) {
 	}
 }
 
+// What a reader would miss in the answer is said beside it.
+func TestLookupSays(t *testing.T) {
+	trusting := settings(t, "clients: {trustedForwarders: [127.0.0.1]}\n")
+	p := serve(t, "--manifests", "testdata/cluster")
+	here, there := []string{"--manifests", "testdata/cluster"}, []string{"--server", p.http}
+	trusted := append([]string{"--config", trusting}, here...)
+	for _, c := range []struct {
+		args   string
+		from   [][]string
+		stderr string
+	}{
+		{"jobs.shop.registry.local --short", [][]string{here, there}, ""},
+		{"nope.shop.registry.local --short", [][]string{here, there}, "epdns: no records for nope.shop.registry.local. A: NXDOMAIN\n"},
+		{"jobs.shop.registry.local MX --short", [][]string{here, there}, "epdns: no records for jobs.shop.registry.local. MX: NOERROR\n"},
+		{"nope.shop.registry.local", [][]string{here, there}, ""},
+		{"jobs.shop.registry.local --subnet 10.1.2.0/24", [][]string{here, there}, "epdns: subnet 10.1.2.0/24 does not count: 127.0.0.1 is no trusted forwarder, or the source ecs is off\n"},
+		{"jobs.shop.registry.local --subnet 10.1.2.0/24", [][]string{trusted}, ""},
+		{"jobs.shop.registry.local --subnet 10.1.2.0/24 --from 127.0.0.2", [][]string{trusted}, "epdns: subnet 10.1.2.0/24 does not count: 127.0.0.2 is no trusted forwarder, or the source ecs is off\n"},
+	} {
+		for _, from := range c.from {
+			_, stderr, code := once(t, environment(), append(append([]string{"lookup"}, strings.Fields(c.args)...), from...)...)
+			if stderr != c.stderr || code != 0 {
+				t.Errorf("lookup %s %s: exit status %d, it says %q, want %q", c.args, from[0], code, stderr, c.stderr)
+			}
+		}
+	}
+}
+
 func TestLookupMistakes(t *testing.T) {
 	nobody := closedPort(t)
 	// Connections are taken by the kernel and never answered.
@@ -166,8 +194,15 @@ contexts: [{name: silent, context: {cluster: silent, user: nobody}}]
 	waiting := listen(t, "--kubeconfig", kubeconfig)
 
 	mistakes(t, []mistake{
-		{"lookup", 2, []string{"epdns lookup --help"}},
-		{"lookup a A IN", 2, []string{"epdns lookup --help"}},
+		{"lookup", 2, []string{"lookup what? NAME [TYPE]", "epdns lookup --help"}},
+		{"explain", 2, []string{"explain what? NAME [TYPE]", "epdns explain --help"}},
+		{"lookup a A IN", 2, []string{`"IN"`, "epdns lookup --help"}},
+		{"lookup @127.0.0.1 a.b", 2, []string{`"@127.0.0.1"`, "NAME and then TYPE", "--server"}},
+		{"lookup a.b A @127.0.0.1", 2, []string{`"@127.0.0.1"`, "--server"}},
+		{"lookup srv a.b", 2, []string{"the order is NAME and then TYPE: lookup a.b srv"}},
+		{"explain A a.b", 2, []string{"the order is NAME and then TYPE: explain a.b A"}},
+		{"lookup shop/near", 2, []string{"do you mean near.shop.registry.local?"}},
+		{"explain shop/near --zone k8s.test", 2, []string{"do you mean near.shop.k8s.test?"}},
 		{"lookup a..b", 2, []string{"NAME", `"a..b"`}},
 		{"lookup a.b FOO", 2, []string{"TYPE", `"FOO"`}},
 		{"lookup a.b AXFR", 2, []string{"AXFR", "dig"}},

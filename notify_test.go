@@ -69,5 +69,5 @@ func TestNotifySecondary(t *testing.T) {
 	if soa := transferred(t, p, zone, "AXFR")[0].(*dns.SOA).Serial; soa != second {
 		t.Errorf("it tells of serial %d and has %d", second, soa)
 	}
-	p.logged(t, "a secondary heeds NOTIFY", secondary.LocalAddr().String(), zone)
+	p.logged(t, "a secondary acknowledges NOTIFY", secondary.LocalAddr().String(), zone)
 }

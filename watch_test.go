@@ -419,7 +419,7 @@ func TestWatchMistakes(t *testing.T) {
 		{"watch shop/web --server http://" + nobody, 1, []string{nobody, "connection refused"}},
 		{"watch shop/web --manifests testdata/missing", 1, []string{"testdata/missing", "no such file"}},
 		{"watch shop/web", 1, []string{"--kubeconfig", "--manifests"}},
-		{"completion", 2, []string{"epdns completion --help"}},
+		{"completion", 2, []string{"completion for what?", "epdns completion --help"}},
 		{"completion tcsh", 2, []string{`"tcsh"`, "epdns completion --help"}},
 	})
 }

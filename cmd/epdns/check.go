@@ -15,6 +15,7 @@ import (
 
 	"epdns/dnsserver"
 	"epdns/registry"
+	"epdns/registry/manifest"
 	"epdns/zones"
 )
 
@@ -22,8 +23,9 @@ import (
 // for each:
 //
 //	epdns.yaml:6: KEY: WHY             of the file
+//	web.yaml:9: Service "web": WHY     of a manifest
 //	shop/web: annotation NAME "VALUE": WHY
-//	warning: shop/web: WHY             of what may be meant so
+//	warning: shop/web: WHY             of what may be meant so, or does nothing
 //	no faults: 12 Services
 
 // checkFlags are what check can be told.
@@ -39,14 +41,14 @@ func newCheck() *cobra.Command {
 		Use:   "check",
 		Short: "Find mistakes in a configuration file and in annotations",
 		Long: `Find mistakes in a configuration file, and in the annotations of all Services of the
-cluster or the manifests, chosen as for serve. Each gets a line on standard output: the
-file's first one as FILE:LINE, annotations by NAMESPACE/SERVICE. A line that begins with
-"warning:" tells of what may be meant so.
+cluster or the manifests, chosen as for serve. Each gets a line on standard output: those
+of files as FILE:LINE, annotations by NAMESPACE/SERVICE. A line that begins with
+"warning:" tells of what may be meant so, or is set and does nothing.
 
 The exit status is 1 if there is a mistake, else 0.`,
 		Example: `  epdns check --config epdns.yaml
   epdns check --manifests ./manifests`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fl := cmd.Flags()
@@ -66,9 +68,14 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	out := cmd.OutOrStdout()
 	server := serveFlags{config: defaultConfig(), source: f.source, file: f.config}
 	s, err := server.settings(cmd.Flags().Changed)
-	if bad := (*fileError)(nil); errors.As(err, &bad) {
-		fmt.Fprintln(out, bad.place())
-		return faults(1) // where to read what exists is not known for certain
+	var found int
+	if bad := (fileErrors)(nil); errors.As(err, &bad) {
+		for _, e := range bad {
+			fmt.Fprintln(out, e.place())
+		}
+		if found = len(bad); s == nil {
+			return faults(found) // what exists, and where, is not known for certain
+		}
 	} else if err != nil {
 		return err
 	}
@@ -76,17 +83,22 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s.source.partial = true
 	source, err := s.source.open(ctx, log)
-	if err != nil {
+	if bad := (manifest.Faults)(nil); errors.As(err, &bad) {
+		for _, f := range bad {
+			fmt.Fprintln(out, f.Place())
+		}
+		found += len(bad)
+	} else if err != nil {
 		return err
 	}
 	p, err := newPipeline(source, s.zones, log, registry.AnnotationPrefix(s.prefix))
 	if err != nil {
 		return err
 	}
-	var found int
 	err = p.once(ctx, func() error {
-		found = checkServices(out, p, s)
+		found += checkServices(out, p, s, found == 0)
 		return nil
 	})
 	switch {
@@ -117,8 +129,8 @@ func counted(n int, thing string) string {
 }
 
 // checkServices prints what is wrong with all that a pipeline has, and says how many
-// faults that is.
-func checkServices(out io.Writer, p *pipeline, s *settings) (found int) {
+// faults that is. Where all else is good, it prints whether all is.
+func checkServices(out io.Writer, p *pipeline, s *settings, good bool) (found int) {
 	f := p.registry.FollowAll() // to take all that exists
 	defer f.Close()
 	services := f.Take()
@@ -134,10 +146,21 @@ func checkServices(out io.Writer, p *pipeline, s *settings) (found int) {
 			fmt.Fprintf(out, "warning: %v: %s; the annotation %s/limit makes it fewer\n", svc, text, s.prefix)
 		}
 	}
+	for _, i := range s.zones.Idle(services) {
+		switch {
+		case i.Service != (registry.Key{}):
+			fmt.Fprintf(out, "warning: %v: annotation %s/%s: %s\n", i.Service, s.prefix, i.Setting, i.Why)
+		case objects && len(s.source.namespaces) == 0: // else there may be what was not read
+			fmt.Fprintf(out, "warning: %s: %s\n", i.Setting, i.Why)
+		}
+	}
+	if files := s.source.files(); files != "" && p.isEmpty() {
+		fmt.Fprintf(out, "warning: no Service or EndpointSlice in %s\n", files)
+	}
 	if len(services) > 0 && !objects {
 		fmt.Fprintln(out, "warning: only EndpointSlices could be read, and no Services, which have the annotations")
 	}
-	if found == 0 {
+	if good && found == 0 {
 		fmt.Fprintf(out, "no faults: %s\n", counted(len(services), "Service"))
 	}
 	return found

@@ -2,12 +2,15 @@ package main
 
 import (
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
 func newCompletion() *cobra.Command {
+	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a script that lets a shell complete epdns's arguments",
@@ -22,8 +25,16 @@ for all sessions to come:
   powershell  epdns completion powershell >>$PROFILE`,
 		Example:               `  source <(epdns completion bash)   # for this session`,
 		DisableFlagsInUseLine: true,
-		ValidArgs:             []string{"bash", "zsh", "fish", "powershell"},
-		Args:                  usageArgs(cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)),
+		ValidArgs:             shells,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch known := strings.Join(shells, ", "); {
+			case len(args) == 0:
+				return usagef("completion for what? One of %s (see %s --help)", known, cmd.CommandPath())
+			case len(args) > 1 || !slices.Contains(shells, args[0]):
+				return usagef("completion %q: give one of %s (see %s --help)", strings.Join(args, " "), known, cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			generate := map[string]func(io.Writer) error{
 				"bash":       func(w io.Writer) error { return cmd.Root().GenBashCompletionV2(w, true) },

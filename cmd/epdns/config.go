@@ -2,12 +2,11 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -174,16 +173,8 @@ type settings struct {
 	tsigFiles  []string
 }
 
-// fault is what is wrong with the value of a key, such as zones[0].name.
-type fault struct {
-	key string
-	err error
-}
-
-func (f *fault) Error() string { return f.key + ": " + f.err.Error() }
-func (f *fault) Unwrap() error { return f.err }
-
-// settings returns a *fault for the first value that is wrong.
+// settings are good but for what its error, mistakes, tells of: such values are left
+// out or have their defaults.
 func (c *config) settings() (*settings, error) {
 	s := &settings{
 		source: sourceFlags{
@@ -196,85 +187,53 @@ func (c *config) settings() (*settings, error) {
 		httpDetails: c.HTTPDetails,
 		prefix:      c.Prefix,
 	}
-	if err := s.source.check(); err != nil {
-		return nil, err
-	}
-	if len(c.Listen) == 0 {
-		return nil, &fault{"listen", errors.New("no address to listen on is given")}
-	}
-	for i, l := range c.Listen {
-		if err := dnsserver.CheckListen(l); err != nil {
-			return nil, &fault{fmt.Sprintf("listen[%d]", i), err}
-		}
-	}
+	var m mistakes
+	m.note(s.source.check())
 	s.dns.Listen = c.Listen
-	if err := c.checkHTTP(); err != nil {
-		return nil, &fault{"http", err}
-	}
+	c.checkAddresses(&m)
 	if len(validation.IsDNS1123Subdomain(c.Prefix)) > 0 {
-		return nil, &fault{"annotationPrefix", fmt.Errorf("%q is no domain name such as example.com, in lower case", c.Prefix)}
+		m.add("annotationPrefix", fmt.Errorf("%q is no domain name such as example.com, in lower case", c.Prefix))
 	}
-	var err error
-	if s.zones, err = c.zonesConfig(); err != nil {
-		return nil, err
-	}
-	if s.dns.Upstream, err = parseEach("upstream", c.Upstream, parseUpstream, nil); err != nil {
-		return nil, err
-	}
-	if s.dns.Transfer, err = parseEach("transfer.allow", c.Transfer.Allow, parsePrefix, nil); err != nil {
-		return nil, err
-	}
-	if s.dns.TSIG, s.tsigFiles, err = c.Transfer.keys(); err != nil {
-		return nil, err
-	}
-	if s.dns.Notify, err = parseEach("transfer.notify", c.Transfer.Notify, parseSecondary, checkTwice); err != nil {
-		return nil, err
-	}
-	if err := dnsserver.CheckUDPSize(c.UDPSize); err != nil {
-		return nil, &fault{"udpSize", err}
-	}
+	s.zones = c.zonesConfig(&m)
+	s.dns.Upstream = parseEach(&m, "upstream", c.Upstream, parseUpstream, c.checkLoop)
+	s.dns.Transfer = parseEach(&m, "transfer.allow", c.Transfer.Allow, parsePrefix, nil)
+	s.dns.TSIG, s.tsigFiles = c.Transfer.keys(&m)
+	s.dns.Notify = parseEach(&m, "transfer.notify", c.Transfer.Notify, parseSecondary, checkTwice)
+	m.add("udpSize", dnsserver.CheckUDPSize(c.UDPSize))
 	s.dns.UDPSize = c.UDPSize
-	if err := dnsserver.CheckNSID(c.NSID); err != nil {
-		return nil, &fault{"nsid", err}
-	}
+	m.add("nsid", dnsserver.CheckNSID(c.NSID))
 	s.dns.NSID = c.NSID
 	if !c.HideVersion {
 		s.dns.Version = "epdns " + readBuildInfo().Version
 	}
 	s.cookieFile = c.Cookies.SecretFile
-	if s.dns.TCP, err = c.TCP.check(); err != nil {
-		return nil, err
-	}
-	s.dns.TLS, err = c.TLS.check()
-	return s, err
+	s.dns.TCP = c.TCP.check(&m)
+	s.dns.TLS = c.TLS.check(&m)
+	return s, m.err()
 }
 
 // keys are the keys without their secrets, and the files that these are in.
-func (c *transferConfig) keys() (keys []dnsserver.TSIGKey, files []string, err error) {
+func (c *transferConfig) keys(m *mistakes) (keys []dnsserver.TSIGKey, files []string) {
 	for i, k := range c.TSIG {
 		at := fmt.Sprintf("transfer.tsig[%d].", i)
-		if _, err := zones.ParseName(k.Name); err != nil || k.Name == "" {
-			return nil, nil, &fault{at + "name", cmp.Or(err, errors.New("no name is given"))}
-		}
+		m.add(at+"name", dnsserver.CheckTSIGName(k.Name))
 		for _, other := range c.TSIG[:i] {
 			if sameName(k.Name, other.Name) {
-				return nil, nil, &fault{at + "name", fmt.Errorf("%q is given twice", k.Name)}
+				m.add(at+"name", fmt.Errorf("%q is given twice", k.Name))
 			}
 		}
-		if err := dnsserver.CheckTSIGAlgorithm(k.Algorithm); err != nil {
-			return nil, nil, &fault{at + "algorithm", err}
-		}
+		m.add(at+"algorithm", dnsserver.CheckTSIGAlgorithm(k.Algorithm))
 		if k.SecretFile == "" {
-			return nil, nil, &fault{at + "secretFile", errors.New("no file is given")}
+			m.add(at+"secretFile", errors.New("no file is given"))
 		}
 		keys = append(keys, dnsserver.TSIGKey{Name: k.Name, Algorithm: k.Algorithm})
 		files = append(files, k.SecretFile)
 	}
-	return keys, files, nil
+	return keys, files
 }
 
-// readSecrets reads the files that hold secrets.
-func (s *settings) readSecrets() (err error) {
+// readSecrets reads the files that hold secrets. given says which flags were.
+func (s *settings) readSecrets(given func(flag string) bool) (err error) {
 	read := func(key, path string, parse func(text []byte) error) error {
 		text, err := os.ReadFile(path)
 		if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
@@ -289,7 +248,11 @@ func (s *settings) readSecrets() (err error) {
 		return nil
 	}
 	if s.cookieFile != "" {
-		if err := read("cookies.secretFile", s.cookieFile, func(text []byte) (err error) {
+		key := "cookies.secretFile"
+		if given("cookie-secrets") {
+			key = "--cookie-secrets"
+		}
+		if err := read(key, s.cookieFile, func(text []byte) (err error) {
 			s.dns.Cookies, err = dnsserver.ParseCookieSecrets(text)
 			return err
 		}); err != nil {
@@ -321,101 +284,91 @@ func (c *config) relativeTo(dir string) {
 }
 
 // zonesConfig hands one value after the other to the check of package zones: what
-// it finds is then wrong with the last one.
-func (c *config) zonesConfig() (out zones.Config, err error) {
+// it finds is then wrong with the last one, which is left out.
+func (c *config) zonesConfig(m *mistakes) (out zones.Config) {
 	if len(c.Zones) == 0 {
-		return out, &fault{"zones", out.Validate()}
+		m.add("zones", out.Validate())
 	}
 	for i, z := range c.Zones {
-		out.Zones = append(out.Zones, zones.DefaultZone(z.Name))
-		zone := &out.Zones[i]
-		for _, v := range []struct {
-			key string
-			set func() error
-		}{
-			{"name", func() error { return nil }},
-			{"layout", func() error { return zone.Layout.UnmarshalText([]byte(z.Layout)) }},
-			{"empty", func() error { return zone.Empty.UnmarshalText([]byte(z.Empty)) }},
-			{"endpointNames", func() error { return zone.EndpointNames.UnmarshalText([]byte(z.EndpointNames)) }},
-		} {
-			err := v.set()
-			if err == nil {
-				err = out.Validate()
-			}
-			if err != nil {
-				return out, &fault{fmt.Sprintf("zones[%d].%s", i, v.key), err}
-			}
-		}
-		if zone.Defaults, err = z.Defaults.values(fmt.Sprintf("zones[%d].defaults", i)); err != nil {
-			return out, err
-		}
+		at := fmt.Sprintf("zones[%d].", i)
+		zone := zones.DefaultZone(z.Name)
+		m.add(at+"layout", zone.Layout.UnmarshalText([]byte(z.Layout)))
+		m.add(at+"empty", zone.Empty.UnmarshalText([]byte(z.Empty)))
+		m.add(at+"endpointNames", zone.EndpointNames.UnmarshalText([]byte(z.EndpointNames)))
+		zone.Defaults = z.Defaults.values(m, at+"defaults")
 		for j, r := range z.Rules {
-			rule, err := r.rule(fmt.Sprintf("zones[%d].rules[%d]", i, j))
-			if err != nil {
-				return out, err
-			}
-			zone.Rules = append(zone.Rules, rule)
+			zone.Rules = append(zone.Rules, r.rule(m, fmt.Sprintf("%srules[%d]", at, j)))
+		}
+		if z.Name == "" {
+			m.add(at+"name", errors.New("missing; every zone needs a name"))
+			continue
+		}
+		out.Zones = append(out.Zones, zone)
+		if err := out.Validate(); err != nil {
+			m.add(at+"name", err)
+			out.Zones = out.Zones[:len(out.Zones)-1]
 		}
 	}
-	out.Reverse, err = parseEach("reverse", c.Reverse, parsePrefix, func(p []netip.Prefix) error {
+	if len(out.Zones) == 0 {
+		return out // which no value makes valid
+	}
+	out.Reverse = parseEach(m, "reverse", c.Reverse, parsePrefix, func(p []netip.Prefix) error {
 		out.Reverse = p
 		return out.Validate()
 	})
-	if err != nil {
-		return out, err
-	}
-	out.Nameservers, err = parseEach("nameserver", c.Nameserver, parseNameserver, func(a []netip.Addr) error {
+	out.Nameservers = parseEach(m, "nameserver", c.Nameserver, parseNameserver, func(a []netip.Addr) error {
 		out.Nameservers = a
 		return out.Validate()
 	})
-	if err != nil {
-		return out, err
-	}
-	if err := c.Clients.into(&out); err != nil {
-		return out, err
-	}
+	c.Clients.into(m, &out)
 	out.NoExplain = !c.ExplainTXT
-	if err = parseDuration(c.ChurnTTL, &out.ChurnTTL); err == nil {
+	err := parseDuration(c.ChurnTTL, &out.ChurnTTL)
+	if err == nil {
 		err = out.Validate()
 	}
 	if err != nil {
-		return out, &fault{"churnTTL", err}
+		m.add("churnTTL", err)
+		out.ChurnTTL = 0
 	}
-	return out, nil
+	return out
 }
 
-// values are what v says under a key.
-func (v knobValues) values(key string) (zones.Values, error) {
+// values are what v says under a key, but for what is wrong.
+func (v knobValues) values(m *mistakes, key string) zones.Values {
+	out := maps.Clone(v)
 	for _, k := range zones.Knobs() {
 		if text, ok := v[k.Name]; ok {
 			if err := k.Check(text); err != nil {
-				return nil, &fault{key + "." + k.Name, fmt.Errorf("%q is %w", text, err)}
+				m.add(key+"."+k.Name, fmt.Errorf("%q is %w", text, err))
+				delete(out, k.Name)
 			}
 		}
 	}
-	return zones.Values(v), nil
+	return zones.Values(out)
 }
 
-func (r *ruleConfig) rule(key string) (out zones.Rule, err error) {
+func (r *ruleConfig) rule(m *mistakes, key string) (out zones.Rule) {
 	for _, v := range []struct {
 		key, text string
 		check     func(string) error
+		to        *string
 	}{
-		{"namespace", r.Match.Namespace, zones.CheckGlob},
-		{"name", r.Match.Name, zones.CheckGlob},
-		{"selector", r.Match.Selector, zones.CheckSelector},
+		{"namespace", r.Match.Namespace, zones.CheckGlob, &out.Namespace},
+		{"name", r.Match.Name, zones.CheckGlob, &out.Name},
+		{"selector", r.Match.Selector, zones.CheckSelector, &out.Selector},
 	} {
 		if err := v.check(v.text); err != nil {
-			return out, &fault{key + ".match." + v.key, err}
+			m.add(key+".match."+v.key, err)
+			continue
 		}
+		*v.to = v.text
 	}
-	out = zones.Rule{Namespace: r.Match.Namespace, Name: r.Match.Name, Selector: r.Match.Selector}
-	out.Set, err = r.Set.values(key + ".set")
-	return out, err
+	out.Set = r.Set.values(m, key+".set")
+	return out
 }
 
-// into puts what is known of clients into out, which is good so far.
-func (c *clientsConfig) into(out *zones.Config) error {
+// into puts what is known of clients into out, which is good so far and stays so.
+func (c *clientsConfig) into(m *mistakes, out *zones.Config) {
 	for _, list := range []struct {
 		key  string
 		from []string
@@ -424,22 +377,23 @@ func (c *clientsConfig) into(out *zones.Config) error {
 		{"clients.trustedForwarders", c.TrustedForwarders, &out.Clients.TrustedForwarders},
 		{"clients.sharedCaches", c.SharedCaches, &out.Clients.SharedCaches},
 	} {
-		if _, err := parseEach(list.key, list.from, parsePrefix, func(p []netip.Prefix) error {
+		*list.to = parseEach(m, list.key, list.from, parsePrefix, func(p []netip.Prefix) error {
 			*list.to = p
 			return out.Validate()
-		}); err != nil {
-			return err
-		}
+		})
 	}
 	for i, p := range c.Places {
 		key := fmt.Sprintf("clients.places[%d]", i)
 		prefix, err := parsePrefix(p.CIDR)
 		if err != nil {
-			return &fault{key + ".cidr", err}
+			m.add(key+".cidr", err)
+			continue
 		}
-		out.Clients.Places = append(out.Clients.Places, zones.PlaceRange{Prefix: prefix, Node: p.Node, Zone: p.Zone, Region: p.Region})
+		before := out.Clients.Places
+		out.Clients.Places = append(before, zones.PlaceRange{Prefix: prefix, Node: p.Node, Zone: p.Zone, Region: p.Region})
 		if err := out.Validate(); err != nil {
-			return &fault{key, err}
+			m.add(key, err)
+			out.Clients.Places = before
 		}
 	}
 	for source, on := range map[zones.Sources]bool{
@@ -453,19 +407,17 @@ func (c *clientsConfig) into(out *zones.Config) error {
 			out.Clients.Off |= source
 		}
 	}
-	return nil
 }
 
-func (c *tcpConfig) check() (out dnsserver.TCPConfig, err error) {
+func (c *tcpConfig) check(m *mistakes) (out dnsserver.TCPConfig) {
 	for _, v := range []struct {
 		key, text string
 		to        *time.Duration
 	}{{"tcp.idle", c.Idle, &out.Idle}, {"tcp.write", c.Write, &out.Write}} {
 		if err := parseDuration(v.text, v.to); err != nil {
-			return out, &fault{v.key, err}
-		}
-		if *v.to <= 0 {
-			return out, &fault{v.key, fmt.Errorf("%v is not more than 0", *v.to)}
+			m.add(v.key, err)
+		} else if *v.to <= 0 {
+			m.add(v.key, fmt.Errorf("%v is not more than 0", *v.to))
 		}
 	}
 	for _, v := range []struct {
@@ -474,53 +426,49 @@ func (c *tcpConfig) check() (out dnsserver.TCPConfig, err error) {
 		to  *int
 	}{{"tcp.perSource", c.PerSource, &out.PerSource}, {"tcp.total", c.Total, &out.Total}} {
 		if v.n < 1 {
-			return out, &fault{v.key, fmt.Errorf("%d is not 1 or more", v.n)}
+			m.add(v.key, fmt.Errorf("%d is not 1 or more", v.n))
 		}
 		*v.to = v.n
 	}
-	if c.PerSource > c.Total {
-		return out, &fault{"tcp.perSource", fmt.Errorf("%d is more than the total of %d", c.PerSource, c.Total)}
+	if c.PerSource > c.Total && c.Total > 0 {
+		m.add("tcp.perSource", fmt.Errorf("%d is more than the total of %d", c.PerSource, c.Total))
 	}
-	return out, nil
+	return out
 }
 
-// check does not read the files.
-func (c *tlsConfig) check() (out dnsserver.TLSConfig, err error) {
-	for i, l := range c.Listen {
-		if err := dnsserver.CheckListen(l); err != nil {
-			return out, &fault{fmt.Sprintf("tls.listen[%d]", i), err}
-		}
-	}
+// check does not read the files. The addresses have been checked.
+func (c *tlsConfig) check(m *mistakes) (out dnsserver.TLSConfig) {
 	for _, f := range []struct{ key, path string }{{"tls.cert", c.Cert}, {"tls.key", c.Key}} {
 		switch {
 		case f.path == "" && len(c.Listen) > 0:
-			return out, &fault{f.key, errors.New("no file is given")}
+			m.add(f.key, errors.New("no file is given"))
 		case f.path != "" && len(c.Listen) == 0:
-			return out, &fault{"tls.listen", fmt.Errorf("no address to listen on is given, beside %s", f.key)}
+			m.add("tls.listen", fmt.Errorf("no address to listen on is given, beside %s", f.key))
+			return out
 		}
 	}
 	if len(c.Listen) == 0 {
-		return out, nil
+		return out
 	}
-	return dnsserver.TLSConfig{Listen: c.Listen, Cert: c.Cert, Key: c.Key}, nil
+	return dnsserver.TLSConfig{Listen: c.Listen, Cert: c.Cert, Key: c.Key}
 }
 
-// parseEach parses a list. Check, if there is one, is asked about what there is of
-// it after each value.
-func parseEach[T any](key string, texts []string, parse func(string) (T, error), check func([]T) error) (out []T, err error) {
+// parseEach parses a list, but for what is wrong. Check, if there is one, is asked
+// about what there is of it after each value.
+func parseEach[T any](m *mistakes, key string, texts []string, parse func(string) (T, error), check func([]T) error) (out []T) {
 	for i, text := range texts {
 		v, err := parse(text)
 		if err == nil {
 			out = append(out, v)
 			if check != nil {
-				err = check(out)
+				if err = check(out); err != nil {
+					out = out[:len(out)-1]
+				}
 			}
 		}
-		if err != nil {
-			return nil, &fault{fmt.Sprintf("%s[%d]", key, i), err}
-		}
+		m.add(fmt.Sprintf("%s[%d]", key, i), err)
 	}
-	return out, nil
+	return out
 }
 
 // parsePrefix reads a CIDR prefix; an address alone is the prefix of that address.
@@ -532,7 +480,10 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	if err != nil {
 		return p, fmt.Errorf("%q is no prefix such as 10.0.0.0/8", text)
 	}
-	return p.Masked(), nil
+	if p != p.Masked() {
+		return p, fmt.Errorf("%s has bits beyond its length; write %v", text, p.Masked())
+	}
+	return p, nil
 }
 
 func parseNameserver(text string) (netip.Addr, error) {
@@ -583,37 +534,6 @@ func parseDuration(text string, to *time.Duration) (err error) {
 		return fmt.Errorf("%q is no duration such as 5s, 1m30s or 5 (seconds)", text)
 	}
 	return nil
-}
-
-// checkHTTP comes after the check of Listen.
-func (c *config) checkHTTP() error {
-	if c.HTTP == "" {
-		return nil
-	}
-	if err := dnsserver.CheckListen(c.HTTP); err != nil {
-		return err
-	}
-	for i, l := range c.Listen {
-		if collide(l, c.HTTP) {
-			return fmt.Errorf("%q and listen[%d] (--listen), %q, cannot have the same port", c.HTTP, i, l)
-		}
-	}
-	return nil
-}
-
-// collide says whether TCP cannot listen on both addresses. No address is all of
-// both families; for HTTP, the one that stands for all of a family is so too.
-func collide(dns, http string) bool {
-	parse := func(text string) (netip.Addr, int) {
-		host, port, _ := net.SplitHostPort(text)
-		addr, _ := netip.ParseAddr(host)
-		n, _ := net.LookupPort("tcp", port)
-		return addr, n
-	}
-	d, port := parse(dns)
-	h, other := parse(http)
-	return port == other && port != 0 && (d == h || !d.IsValid() || !h.IsValid() || h.IsUnspecified() ||
-		d.IsUnspecified() && d.Is4() == h.Is4())
 }
 
 // flagKeys are the flags that say the same as a key, and what it is to say it.
@@ -671,18 +591,4 @@ func sameName(a, b string) bool {
 	x, xerr := zones.ParseName(a)
 	y, yerr := zones.ParseName(b)
 	return xerr == nil && yerr == nil && bytes.Equal(x, y)
-}
-
-// asFlag makes a fault an error in the arguments, under the name of the flag.
-func asFlag(err error) error {
-	var f *fault
-	if !errors.As(err, &f) {
-		return err
-	}
-	for _, k := range flagKeys {
-		if f.key == k.key || strings.HasPrefix(f.key, k.key+"[") {
-			return usageError{&fault{"--" + k.flag, f.err}}
-		}
-	}
-	return usageError{f}
 }

@@ -37,7 +37,7 @@ func TestBadFiles(t *testing.T) {
 		{"merge key", "tcp:\n  <<: {total: 1}", "line 4: tcp.<<: unknown key"},
 		{"key twice", "http: \"\"\nlisten: [\":53\"]\nhttp: \"\"", "line 5: http: given twice, first in line 3"},
 		{"key twice, once without value", "http:\nhttp: \"\"", "line 4: http: given twice, first in line 3"},
-		{"key twice below", "tcp: {total: 1,\n  total: 2}", "line 4: tcp.total: given twice, first in line 3"},
+		{"key twice below", "tcp: {total: 100,\n  total: 200}", "line 4: tcp.total: given twice, first in line 3"},
 		{"second document", "---\n" + head, "line 3: a second document begins; there may be one"},
 		{"empty second document", "---", "line 3: a second document begins"},
 		{"syntax: scanner", "http: \"", "near line 3: found unexpected end of stream"},
@@ -46,20 +46,20 @@ func TestBadFiles(t *testing.T) {
 		{"unknown anchor", "zones: *z", "unknown anchor 'z' referenced"},
 		{"list that holds itself", "zones: &z [*z]", "line 3: zones[0]: expected keys with values, found a list"},
 
-		{"text for a list", "listen: \":53\"", `line 3: listen: expected a list, found ":53"`},
-		{"number for a list", "reverse: 10", `line 3: reverse: expected a list, found "10"`},
+		{"text for a list", "listen: \":53\"", `line 3: listen: expected a list; write [":53"]`},
+		{"number for a list", "reverse: 10", `line 3: reverse: expected a list; write ["10"]`},
 		{"keys for a list", "zones:\n  name: a.local", "line 3: zones: expected a list, found keys with values"},
 		{"list for keys", "tcp: [1]", "line 3: tcp: expected keys with values, found a list"},
 		{"text in a list of keys", "zones:\n- a.local", `line 4: zones[0]: expected keys with values, found "a.local"`},
 		{"list for text", "http: [\":53\"]", "line 3: http: expected text, found a list"},
 		{"keys for text", "http: {port: 53}", "line 3: http: expected text, found keys with values"},
 		{"nothing in a list", "listen:\n- \":53\"\n-", "line 5: listen[1]: expected text, found nothing"},
-		{"boolean for text", "http: false", `line 3: http: expected text, found the boolean false; in quotes it is text: "false"`},
+		{"boolean for text", "http: false", `line 3: http: expected text, found the boolean false; "" is none`},
 		{"boolean of YAML 1.1 for text", "zones:\n- name: a.local\n  empty: off", `line 5: zones[0].empty: expected text, found the boolean off; in quotes it is text: "off"`},
 		{"boolean of YAML 1.1 in a list of texts", "source:\n  namespaces: [shop, No]", `line 4: source.namespaces[1]: expected text, found the boolean No; in quotes it is text: "No"`},
-		{"text for a boolean", "httpDetails: yes", "line 3: httpDetails: expected true or false, found the boolean yes"},
-		{"quoted boolean", "httpDetails: \"true\"", `line 3: httpDetails: expected true or false, found "true"`},
-		{"number for a boolean", "httpDetails: 1", `line 3: httpDetails: expected true or false, found "1"`},
+		{"text for a boolean", "httpDetails: yes", "line 3: httpDetails: write true or false, not yes"},
+		{"quoted boolean", "httpDetails: \"true\"", `line 3: httpDetails: write true or false, not "true"`},
+		{"number for a boolean", "httpDetails: 1", `line 3: httpDetails: write true or false, not 1`},
 		{"text for a number", "tcp: {total: many}", `line 3: tcp.total: expected a whole number, found "many"`},
 		{"fraction for a number", "tcp: {total: 1.5}", `line 3: tcp.total: expected a whole number, found "1.5"`},
 		{"quoted number", "tcp: {total: \"5\"}", `line 3: tcp.total: expected a whole number, found "5"`},
@@ -77,10 +77,14 @@ func TestBadFiles(t *testing.T) {
 		{"http: port", "http: :99999", `line 3: http: ":99999": "99999" is no port`},
 		{"http: where DNS is", "http: 127.0.0.1:53\nlisten: [\"127.0.0.1:5300\", \":53\"]",
 			`line 3: http: "127.0.0.1:53" and listen[1] (--listen), ":53", cannot have the same port`},
+		{"tls: where DNS is", "listen: [\":53\"]\ntls: {listen: [\":53\"], cert: c, key: k}", `line 4: tls.listen[0]: listen[0] (--listen) has ":53", too, and they cannot have the same port`},
+		{"tls: where HTTP is", "tls: {listen: [\":9153\"], cert: c, key: k}", `line 3: tls.listen[0]: ":9153" and http (--http), "127.0.0.1:9153", cannot have the same port`},
+		{"address twice", "listen: [\"127.0.0.1:53\",\n  \"0.0.0.0:53\"]", `line 4: listen[1]: "0.0.0.0:53" and listen[0] (--listen), "127.0.0.1:53", cannot have the same port`},
 		{"no zone", "zones: []", "line 3: zones: no zone is given"},
-		{"zone without name", "zones:\n- layout: short", `line 4: zones[0].name: zone "": `},
+		{"zone without name", "zones:\n- layout: short", `line 4: zones[0].name: missing; every zone needs a name`},
 		{"zone's name", "zones:\n- name: a.local\n- layout: short\n  name: b..local", `line 6: zones[1].name: zone "b..local": name "b..local" has an empty label`},
 		{"zone in a zone", "zones:\n- name: a.local\n- name: b.a.local", `line 5: zones[1].name: zone "b.a.local": it lies within zone "a.local"`},
+		{"zone around a zone", "zones:\n- name: b.a.local\n- name: a.local", `line 5: zones[1].name: zone "a.local": zone "b.a.local" lies within it`},
 		{"layout", "zones:\n- {name: a.local, layout: long}", `line 4: zones[0].layout: layout "long" is not short or kubernetes`},
 		{"empty", "zones:\n- name: a.local\n  empty: \"\"", `line 5: zones[0].empty: empty "" is not nodata or nxdomain`},
 		{"endpointNames", "zones:\n- name: a.local\n  endpointNames: host", `line 5: zones[0].endpointNames: endpointNames "host" is not address or pod`},
@@ -106,11 +110,13 @@ func TestBadFiles(t *testing.T) {
 		{"clients: mapped", "clients:\n  trustedForwarders: [\"::ffff:192.0.2.1\"]", `line 4: clients.trustedForwarders[0]: trusted forwarder ::ffff:192.0.2.1/128 is no prefix of addresses`},
 		{"clients: cache", "clients:\n  sharedCaches:\n  - 192.0.2.1/33", `line 5: clients.sharedCaches[0]: "192.0.2.1/33" is no prefix`},
 		{"clients: place", "clients:\n  places:\n  - {zone: a, cidr: 198.51.100.0}\n  - {zone: a,\n    cidr: x}", `line 7: clients.places[1].cidr: "x" is no prefix`},
+		{"clients: place with bits", "clients:\n  places:\n  - {cidr: 10.0.0.1/8, zone: a}", `line 5: clients.places[0].cidr: 10.0.0.1/8 has bits beyond its length; write 10.0.0.0/8`},
+		{"clients: forwarder with bits", "clients: {trustedForwarders: [\"2001:db8::1/64\"]}", `line 3: clients.trustedForwarders[0]: 2001:db8::1/64 has bits beyond its length; write 2001:db8::/64`},
 		{"clients: place without prefix", "clients:\n  places:\n  - zone: a", `line 5: clients.places[0].cidr: "" is no prefix`},
 		{"clients: place without place", "clients:\n  places:\n  - cidr: 198.51.100.0/24", `line 5: clients.places[0]: place 198.51.100.0/24 has neither node, zone nor region`},
-		{"clients: place twice", "clients:\n  places: [{cidr: 198.51.100.0/24, zone: a},\n    {cidr: 198.51.100.7/24, zone: b}]", `line 5: clients.places[1]: place 198.51.100.0/24 is given twice`},
-		{"clients: sources", "clients:\n  sources: {nodes: off}", `line 4: clients.sources.nodes: expected true or false, found the boolean off`},
-		{"explainTXT", "explainTXT: 0", `line 3: explainTXT: expected true or false, found "0"`},
+		{"clients: place twice", "clients:\n  places: [{cidr: 198.51.100.0/24, zone: a},\n    {cidr: 198.51.100.0/24, zone: b}]", `line 5: clients.places[1]: place 198.51.100.0/24 is given twice`},
+		{"clients: sources", "clients:\n  sources: {nodes: off}", `line 4: clients.sources.nodes: write true or false, not off`},
+		{"explainTXT", "explainTXT: 0", `line 3: explainTXT: write true or false, not 0`},
 		{"churnTTL", "churnTTL: 1500ms", `line 3: churnTTL: churn TTL 1.5s is not whole seconds from 0s to 1h`},
 		{"churnTTL: text", "churnTTL: short", `line 3: churnTTL: "short" is no duration such as`},
 		{"ttl: of a shared mapping", "zones:\n- {name: a.local, defaults: &d {ttl: 5}}\n- name: b.local\n  defaults: *d\n- name: c.local\n  defaults: {ttl: x}", `line 8: zones[2].defaults.ttl: "x"`},
@@ -121,9 +127,11 @@ func TestBadFiles(t *testing.T) {
 		{"upstream", "upstream: [192.0.2.1, dns.local]", `line 3: upstream[1]: "dns.local" is no server to ask`},
 		{"upstream: port", "upstream: [\"192.0.2.1:0\"]", `line 3: upstream[0]: "192.0.2.1:0" is no server to ask`},
 		{"upstream: no address", "upstream: [\"[::]:53\"]", `line 3: upstream[0]: "[::]:53" is no server to ask`},
+		{"upstream: itself", "listen: [\"127.0.0.1:5300\", \"[::1]:53\"]\nupstream: [192.0.2.1, \"::1\"]", `line 4: upstream[1]: [::1]:53 is this server itself, by listen[1] (--listen), "[::1]:53"`},
 		{"transfer", "transfer:\n  allow: [all]", `line 4: transfer.allow[0]: "all" is no prefix`},
 		{"tsig: name", "transfer:\n  tsig:\n  - {secretFile: f}", "line 5: transfer.tsig[0].name: no name is given"},
 		{"tsig: odd name", "transfer:\n  tsig:\n  - name: a..b", `line 5: transfer.tsig[0].name: name "a..b" has an empty label`},
+		{"tsig: blank", "transfer:\n  tsig:\n  - {name: a key, secretFile: f}", `line 5: transfer.tsig[0].name: "a key": character ' ' is not allowed in the name of a key`},
 		{"tsig: twice", "transfer:\n  tsig:\n  - {name: a, secretFile: f}\n  - {name: A., secretFile: g}", `line 6: transfer.tsig[1].name: "A." is given twice`},
 		{"tsig: algorithm", "transfer:\n  tsig:\n  - {name: a, secretFile: f,\n     algorithm: hmac-md5}", `line 6: transfer.tsig[0].algorithm: algorithm "hmac-md5" is not hmac-sha256`},
 		{"tsig: file", "transfer:\n  tsig:\n  - {name: a, secretFile: f}\n  - name: b", "line 6: transfer.tsig[1].secretFile: no file is given"},
@@ -145,6 +153,39 @@ func TestBadFiles(t *testing.T) {
 			_, err := parseConfig([]byte(head + c.text + "\n"))
 			if err == nil || !strings.HasPrefix(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("it says: %v\nexpected: %s…", err, c.says)
+			}
+		})
+	}
+}
+
+// TestSeveralMistakes: all of a file are told, in order, and of each only what does not
+// follow from another.
+func TestSeveralMistakes(t *testing.T) {
+	for _, c := range []struct {
+		what, text string
+		says       []string
+	}{
+		{"of kinds and of values", "udpSize: 9\nlisten: [53,\n  [54]]\nclients: {sources: {ecs: no}}\nlisen: 1\nnsid: a\nnsid: b", []string{
+			"line 3: udpSize: 9 is not", `line 4: listen[0]: "53" is not`, "line 5: listen[1]: expected text, found a list",
+			"line 6: clients.sources.ecs: write true or false, not no", "line 7: lisen: unknown key", "line 9: nsid: given twice",
+		}},
+		{"of lists whose members count for each other", "reverse: [10.0.0.0/8, 10.1.0.0/16, all, 192.0.2.0/24]\nzones:\n- name: a.local\n- name: b.a.local\n- {}\n- name: c.local\n  layout: long", []string{
+			"line 3: reverse[1]: reverse prefixes 10.0.0.0/8 and 10.1.0.0/16 overlap", `line 3: reverse[2]: "all" is no prefix`,
+			`line 6: zones[1].name: zone "b.a.local": it lies within zone "a.local"`, "line 7: zones[2].name: missing", `line 9: zones[3].layout: layout "long"`,
+		}},
+		{"of a place", "clients:\n  places:\n  - cidr: [10.0.0.0/8]\n  - {cidr: 10.0.0.0/8, node: {}}\n  - {cidr: x}", []string{
+			"line 5: clients.places[0].cidr: expected text, found a list", "line 6: clients.places[1].node: expected text, found keys with values", `line 7: clients.places[2].cidr: "x" is`,
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			_, err := parseConfig([]byte(head + c.text + "\n"))
+			got := lines(err)
+			same := len(got) == len(c.says)
+			for i := 0; same && i < len(got); i++ {
+				same = strings.HasPrefix(got[i], c.says[i])
+			}
+			if !same {
+				t.Errorf("it says:\n%s\nexpected:\n%s", strings.Join(got, "\n"), strings.Join(c.says, "\n"))
 			}
 		})
 	}
@@ -185,7 +226,7 @@ func TestCollide(t *testing.T) {
 			port := dns.Addrs()[0].Port()
 			first, second := fmt.Sprintf("%s:%d", d, port), fmt.Sprintf("%s:%d", h, port)
 			l, err := net.Listen("tcp", second)
-			if got := collide(first, second); got != errors.Is(err, syscall.EADDRINUSE) {
+			if got := collide(first, second, false, true); got != errors.Is(err, syscall.EADDRINUSE) {
 				t.Errorf("DNS at %s, HTTP at %s: collide is %t, and listening: %v", first, second, got, err)
 			}
 			if err == nil {
@@ -195,7 +236,7 @@ func TestCollide(t *testing.T) {
 		}
 	}
 	for _, other := range []string{"127.0.0.1:0", ":0", "127.0.0.1:54"} {
-		if collide(other, other) == strings.HasSuffix(other, ":0") || collide(other, "127.0.0.1:53") {
+		if collide(other, other, false, true) == strings.HasSuffix(other, ":0") || collide(other, "127.0.0.1:53", false, true) {
 			t.Errorf("%s", other)
 		}
 	}
@@ -208,7 +249,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add(head + "zones: &z [*z]\n? [a]\n: {<<: *z}\n---\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := parseConfig([]byte(text))
-		if err != nil && strings.Contains(err.Error(), "\n") {
+		if err != nil && strings.Contains(err.Error()+strings.Join(lines(err), ""), "\n") {
 			t.Errorf("of %q it says %q", text, err)
 		}
 		if err == nil && (c.APIVersion != apiVersion || c.Kind != kind) {
@@ -279,11 +320,11 @@ zones:
     set: {limit: 8, weights: "web-0=10"}
   - match: {}
     set: {topology: false, limit: "0"}
-reverse: [10.1.2.3/8, "fd00::/8", 192.0.2.1]
+reverse: [10.0.0.0/8, "fd00::/8", 192.0.2.1]
 clients:
   trustedForwarders: [192.0.2.53]
   sharedCaches: [192.0.2.54/32, "2001:db8::/64"]
-  places: [{cidr: 198.51.100.7/24, node: n, zone: zone-a, region: coast}, {cidr: 203.0.113.1, region: coast}]
+  places: [{cidr: 198.51.100.0/24, node: n, zone: zone-a, region: coast}, {cidr: 203.0.113.1, region: coast}]
   sources: {endpoints: false, podCIDRs: false}
 explainTXT: false
 churnTTL: 2
@@ -450,19 +491,21 @@ func TestSecrets(t *testing.T) {
 		return path
 	}
 	cookies := file("cookies", "000102030405060708090a0b0c0d0e0f\n"+"f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff\n")
-	key, bad := file("key", "c2VjcmV0\n"), file("bad", "se-cret")
+	key, bad := file("key", "c2l4dGVlbiBvY3RldHMuLg==\n"), file("bad", "se-cret")
+	short := file("short", "c2VjcmV0\n")
 	text := "cookies: {secretFile: %s}\ntransfer: {tsig: [{name: a, secretFile: %s}]}"
 	for _, c := range []struct{ cookies, key, says string }{
 		{cookies, key, ""},
 		{dir + "/none", key, "cookies.secretFile " + dir + "/none: no such file or directory"},
 		{bad, key, "cookies.secretFile " + bad + ": line 1: a secret has 32 hexadecimal digits, not 7 characters"},
 		{cookies, bad, "transfer.tsig[0].secretFile " + bad + ": it is not a secret in base64 and nothing else"},
+		{cookies, short, "transfer.tsig[0].secretFile " + short + ": the secret has 6 octets, fewer than 16"},
 	} {
 		s, err := given("--config", write(t, fmt.Sprintf(text, c.cookies, c.key)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.readSecrets(); c.says != "" {
+		if err := s.readSecrets(func(string) bool { return false }); c.says != "" {
 			if err == nil || err.Error() != c.says {
 				t.Errorf("it says: %v\nexpected: %s", err, c.says)
 			}
@@ -470,7 +513,7 @@ func TestSecrets(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if len(s.dns.Cookies) != 2 || s.dns.Cookies[0][15] != 15 || s.dns.Cookies[1][0] != 0xf0 || string(s.dns.TSIG[0].Secret) != "secret" {
+		if len(s.dns.Cookies) != 2 || s.dns.Cookies[0][15] != 15 || s.dns.Cookies[1][0] != 0xf0 || string(s.dns.TSIG[0].Secret) != "sixteen octets.." {
 			t.Errorf("it read %x and %q", s.dns.Cookies, s.dns.TSIG)
 		}
 	}

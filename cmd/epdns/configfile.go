@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,8 @@ const (
 )
 
 // loadConfig reads and checks a file. Relative paths in it are relative to its
-// directory, so that it means the same wherever epdns is started.
+// directory, so that it means the same wherever epdns is started. With fileErrors there
+// is what the file says right, if it is one of ours at all.
 func loadConfig(path string) (*config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -39,19 +41,51 @@ func loadConfig(path string) (*config, error) {
 		return nil, fmt.Errorf("config %s: %w", path, err)
 	}
 	c, err := parseConfig(text)
-	if bad := (*fileError)(nil); errors.As(err, &bad) {
-		bad.path = path
+	if bad := (fileErrors)(nil); errors.As(err, &bad) {
+		for _, e := range bad {
+			e.path = path
+		}
 	}
-	if err != nil {
-		return nil, err
+	if c != nil {
+		c.relativeTo(filepath.Dir(path))
 	}
-	c.relativeTo(filepath.Dir(path))
-	return c, nil
+	return c, err
+}
+
+// fileErrors are all that is wrong with a file, in order of lines. People get a line
+// for each; as text they are one.
+type fileErrors []*fileError
+
+func (e fileErrors) Error() string {
+	if len(e) == 1 {
+		return e[0].Error()
+	}
+	return fmt.Sprintf("%v (and %d more)", e[0], len(e)-1)
+}
+
+func (e fileErrors) Unwrap() (all []error) {
+	for _, one := range e {
+		all = append(all, one)
+	}
+	return all
+}
+
+// about says whether one of these keys, or what is below it, has a mistake.
+func (e fileErrors) about(keys ...string) bool {
+	for _, one := range e {
+		for _, key := range keys {
+			if one.key == key || isBelow(one.key, key) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // fileError is what is wrong with a file.
 type fileError struct {
 	path string // empty where it has none
+	key  string // empty where it is none of a value
 	line int    // 0 where it is not known
 	near bool   // whether it may be the line after
 	err  error
@@ -81,23 +115,29 @@ func (e *fileError) place() string {
 	return fmt.Sprintf("%s:%d: %v", e.path, e.line, e.err)
 }
 
-// parseConfig returns a config that has passed its check, or a *fileError.
+// parseConfig returns a config that has passed its check, or fileErrors: with the
+// config, where these are of single values.
 func parseConfig(text []byte) (*config, error) {
 	root, err := parseDocument(text)
-	if err != nil {
-		return nil, err
+	if bad := (*fileError)(nil); errors.As(err, &bad) {
+		return nil, fileErrors{bad}
 	}
 	d := decoder{lines: map[string]int{"": root.Line}}
+	if d.header(root); len(d.mistakes) > 0 {
+		return nil, d.located()
+	}
 	c := defaultConfig()
-	err = d.header(root)
-	if err == nil {
-		err = d.value(root, reflect.ValueOf(c).Elem(), "")
+	d.value(root, reflect.ValueOf(c).Elem(), "")
+	_, err = c.settings()
+	var m mistakes
+	errors.As(err, &m)
+	for _, f := range m {
+		if !d.mistakes.about(f.key) { // else it follows from what is told
+			d.mistakes = append(d.mistakes, f)
+		}
 	}
-	if err == nil {
-		_, err = c.settings()
-	}
-	if err != nil {
-		return nil, d.locate(err)
+	if len(d.mistakes) > 0 {
+		return c, d.located()
 	}
 	return c, nil
 }
@@ -133,14 +173,17 @@ func syntaxError(err error) *fileError {
 }
 
 // decoder fills a config, whose fields are structs, lists, knobValues, text, numbers
-// and booleans, and keeps where each key is.
-type decoder struct{ lines map[string]int }
+// and booleans, and keeps where each key is. What does not fit is left as it was.
+type decoder struct {
+	lines map[string]int
+	mistakes
+}
 
 // header checks first of all that the file is one of ours: what another one's keys
 // are does not matter.
-func (d *decoder) header(root *yaml.Node) error {
+func (d *decoder) header(root *yaml.Node) {
 	if root.Kind != yaml.MappingNode {
-		return nil // which value says
+		return // which value says
 	}
 	for _, want := range [][2]string{{"apiVersion", apiVersion}, {"kind", kind}} {
 		i := 0
@@ -148,100 +191,106 @@ func (d *decoder) header(root *yaml.Node) error {
 			i += 2
 		}
 		if i == len(root.Content) {
-			return &fault{want[0], fmt.Errorf("missing, has to be %s", want[1])}
-		}
-		if v := root.Content[i+1]; v.Value != want[1] {
+			d.add(want[0], fmt.Errorf("missing, has to be %s", want[1]))
+		} else if v := root.Content[i+1]; v.Value != want[1] {
 			d.lines[want[0]] = root.Content[i].Line
-			return &fault{want[0], fmt.Errorf("has to be %s, found %s", want[1], describe(v))}
+			d.add(want[0], fmt.Errorf("has to be %s, found %s", want[1], describe(v)))
 		}
 	}
-	return nil
 }
 
 // value fills v, which is what the key stands for.
-func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) error {
+func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	tag := n.ShortTag()
-	expected := func(what string) error {
-		return &fault{key, fmt.Errorf("expected %s, found %s", what, describe(n))}
-	}
+	expected := func(what string) { d.add(key, fmt.Errorf("expected %s, found %s", what, describe(n))) }
 	switch v.Kind() {
 	case reflect.Struct:
 		if n.Kind != yaml.MappingNode || tag != "!!map" {
-			return expected("keys with values")
+			expected("keys with values")
+			return
 		}
-		return d.fields(n, v, key)
+		d.fields(n, v, key)
 	case reflect.Map:
 		if n.Kind != yaml.MappingNode || tag != "!!map" {
-			return expected("keys with values")
+			expected("keys with values")
+			return
 		}
-		return d.knobs(n, v, key)
+		d.knobs(n, v, key)
 	case reflect.Slice:
-		if n.Kind != yaml.SequenceNode || tag != "!!seq" {
-			return expected("a list")
+		switch {
+		case n.Kind == yaml.SequenceNode && tag == "!!seq":
+			d.items(n, v, key)
+		case n.Kind == yaml.ScalarNode && v.Type().Elem().Kind() == reflect.String:
+			d.add(key, fmt.Errorf("expected a list; write [%q]", n.Value))
+		default:
+			expected("a list")
 		}
-		return d.items(n, v, key)
 	case reflect.Bool:
 		if tag != "!!bool" {
-			return expected("true or false")
+			d.add(key, fmt.Errorf("write true or false, not %s", written(n)))
+			return
 		}
 		v.SetBool(strings.EqualFold(n.Value, "true"))
 	case reflect.Int:
 		i, err := strconv.Atoi(n.Value)
 		if tag != "!!int" || err != nil {
-			return expected("a whole number")
+			expected("a whole number")
+			return
 		}
 		v.SetInt(int64(i))
 	case reflect.String:
 		switch {
+		case isBoolean(n) && key == "http":
+			d.add(key, fmt.Errorf(`expected text, found %s; "" is none`, describe(n)))
 		case isBoolean(n):
-			return &fault{key, fmt.Errorf("expected text, found %s; in quotes it is text: %q", describe(n), n.Value)}
+			d.add(key, fmt.Errorf("expected text, found %s; in quotes it is text: %q", describe(n), n.Value))
 		case !slices.Contains([]string{"!!str", "!!int", "!!float", "!!timestamp"}, tag):
-			return expected("text")
+			expected("text")
+		default:
+			v.SetString(n.Value) // a number as it is written
 		}
-		v.SetString(n.Value) // a number as it is written
 	default:
 		panic("main: no decoder for " + v.Type().String())
 	}
-	return nil
 }
 
 // fields fills a struct.
-func (d *decoder) fields(n *yaml.Node, v reflect.Value, key string) error {
+func (d *decoder) fields(n *yaml.Node, v reflect.Value, key string) {
 	var known []string
 	for i := range v.NumField() {
 		known = append(known, v.Type().Field(i).Tag.Get("yaml"))
 	}
-	return d.keys(n, key, known, func(i int, value *yaml.Node, path string) error {
-		return d.value(value, v.Field(i), path)
+	d.keys(n, key, known, func(i int, value *yaml.Node, path string) {
+		d.value(value, v.Field(i), path)
 	})
 }
 
 // knobs fills knobValues. They are text in every form: a plain off is a value of one.
-func (d *decoder) knobs(n *yaml.Node, v reflect.Value, key string) error {
+func (d *decoder) knobs(n *yaml.Node, v reflect.Value, key string) {
 	var known []string
 	for _, k := range zones.Knobs() {
 		known = append(known, k.Name)
 	}
 	values := knobValues{}
 	v.Set(reflect.ValueOf(values))
-	return d.keys(n, key, known, func(i int, value *yaml.Node, path string) error {
+	d.keys(n, key, known, func(i int, value *yaml.Node, path string) {
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
 		}
 		if value.Kind != yaml.ScalarNode {
-			return &fault{path, fmt.Errorf("expected text, found %s", describe(value))}
+			d.add(path, fmt.Errorf("expected text, found %s", describe(value)))
+			return
 		}
 		values[known[i]] = value.Value
-		return nil
 	})
 }
 
 // keys calls set with the index of each key in known, and its value. A key without
 // value has its default, as if it were not there.
-func (d *decoder) keys(n *yaml.Node, key string, known []string, set func(i int, value *yaml.Node, path string) error) error {
+func (d *decoder) keys(n *yaml.Node, key string, known []string, set func(i int, value *yaml.Node, path string)) {
 	seen := map[string]int{}
 	for i := 0; i < len(n.Content); i += 2 {
 		k, value := n.Content[i], n.Content[i+1]
@@ -250,26 +299,24 @@ func (d *decoder) keys(n *yaml.Node, key string, known []string, set func(i int,
 		if key != "" {
 			path = key + "." + name
 		}
-		d.lines[path] = k.Line
 		field := slices.Index(known, k.Value)
-		if field < 0 || k.Kind != yaml.ScalarNode {
-			return &fault{path, fmt.Errorf("unknown key; known here: %s", strings.Join(known, ", "))}
-		}
 		if line, ok := seen[name]; ok {
-			return &fault{path, fmt.Errorf("given twice, first in line %d", line)}
-		}
-		seen[name] = k.Line
-		if value.ShortTag() == "!!null" {
+			d.lines[path] = k.Line
+			d.add(path, fmt.Errorf("given twice, first in line %d", line))
 			continue
 		}
-		if err := set(field, value, path); err != nil {
-			return err
+		seen[name], d.lines[path] = k.Line, k.Line
+		if field < 0 || k.Kind != yaml.ScalarNode {
+			d.add(path, fmt.Errorf("unknown key; known here: %s", strings.Join(known, ", ")))
+			continue
+		}
+		if value.ShortTag() != "!!null" {
+			set(field, value, path)
 		}
 	}
-	return nil
 }
 
-func (d *decoder) items(n *yaml.Node, v reflect.Value, key string) error {
+func (d *decoder) items(n *yaml.Node, v reflect.Value, key string) {
 	list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
 	for i, item := range n.Content {
 		path := fmt.Sprintf("%s[%d]", key, i)
@@ -277,28 +324,26 @@ func (d *decoder) items(n *yaml.Node, v reflect.Value, key string) error {
 		if z, ok := list.Index(i).Addr().Interface().(interface{ setDefaults() }); ok {
 			z.setDefaults()
 		}
-		if err := d.value(item, list.Index(i), path); err != nil {
-			return err
-		}
+		d.value(item, list.Index(i), path)
 	}
 	v.Set(list)
-	return nil
 }
 
-// locate puts the line before a fault: that of the key, or of what it is missing from.
-func (d *decoder) locate(err error) *fileError {
-	var f *fault
-	if !errors.As(err, &f) {
-		return &fileError{err: err}
+// located are the mistakes with their lines: of the key, or of what it is missing from.
+func (d *decoder) located() (out fileErrors) {
+	for _, f := range d.mistakes {
+		key := f.key
+		for d.lines[key] == 0 && key != "" {
+			key = key[:max(strings.LastIndexAny(key, ".["), 0)]
+		}
+		e := &fileError{key: f.key, line: d.lines[key], err: f}
+		if f.key == "" {
+			e.err = f.err
+		}
+		out = append(out, e)
 	}
-	key := f.key
-	for d.lines[key] == 0 && key != "" {
-		key = key[:max(strings.LastIndexAny(key, ".["), 0)]
-	}
-	if f.key == "" {
-		err = f.err
-	}
-	return &fileError{line: d.lines[key], err: err}
+	slices.SortStableFunc(out, func(a, b *fileError) int { return cmp.Compare(a.line, b.line) })
+	return out
 }
 
 // isBoolean says whether other programs may take a plain word for a boolean: YAML
@@ -320,6 +365,17 @@ func describe(n *yaml.Node) string {
 		return "the boolean " + n.Value
 	}
 	return strconv.Quote(n.Value)
+}
+
+// written is a value as it stands in the file.
+func written(n *yaml.Node) string {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+		return describe(n)
+	}
+	if n.Style != 0 {
+		return strconv.Quote(n.Value)
+	}
+	return printable(n.Value)
 }
 
 // printable is a key as messages have it.

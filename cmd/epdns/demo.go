@@ -21,19 +21,21 @@ import (
 )
 
 func newDemo() *cobra.Command {
-	var listen string
+	c := config{Listen: make([]string, 1)}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Serve the embedded sample cluster and show what to ask it",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := dnsserver.CheckListen(listen); err != nil {
-				return usageError{&fault{"--listen", err}}
+			var m mistakes
+			if c.checkAddresses(&m); len(m) > 0 {
+				return asFlag(m)
 			}
-			return demo(cmd.Context(), listen, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return demo(cmd.Context(), c.Listen[0], c.HTTP, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:5300", "ADDR:PORT to answer on, UDP and TCP")
+	cmd.Flags().StringVar(&c.Listen[0], "listen", "127.0.0.1:5300", "ADDR:PORT to answer on, UDP and TCP")
+	cmd.Flags().StringVar(&c.HTTP, "http", "127.0.0.1:9153", "ADDR:PORT for commands that ask a running server; empty for none")
 	return cmd
 }
 
@@ -49,10 +51,12 @@ var tour = []struct{ name, typ, show, what string }{
 	{"10-244-1-21.web.shop.registry.local", "A", "+answer", "one pod of a Deployment, by its address"},
 	{"jobs.shop.registry.local", "A", "+answer", "one pod is ready; one that is not and one that terminates are left out"},
 	{"pg.shop.registry.local", "A", "+answer", "an ExternalName Service: an alias, followed inside the zone"},
+	{"_explain.web.shop.registry.local", "TXT", "+answer +subnet=10.244.1.21/32", "why the pod in zone-a gets its own zone first"},
 	{"nope.shop.registry.local", "A", "+comments +authority", "no such Service: NXDOMAIN, to be kept for five seconds"},
 }
 
-func demo(ctx context.Context, listen string, stdout, stderr io.Writer) error {
+// demo serves until ctx ends, without HTTP where web is empty.
+func demo(ctx context.Context, listen, web string, stdout, stderr io.Writer) error {
 	// The log of a demo is what goes wrong.
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	source := manifest.New(manifest.Sample(), "the embedded sample cluster", log)
@@ -67,30 +71,48 @@ func demo(ctx context.Context, listen string, stdout, stderr io.Writer) error {
 	}
 	server, err := dnsserver.Listen(dnsserver.Config{Listen: []string{listen}}, p.zones, log)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (--listen says where)", err)
+	}
+	url, h := "", (*httpServer)(nil)
+	if web != "" {
+		if h, err = listenHTTP(web, p, server, log); err != nil {
+			server.Close()
+			return fmt.Errorf("%w (--http says where; empty is nowhere)", err)
+		}
+		a := h.Addr().(*net.TCPAddr).AddrPort()
+		url = fmt.Sprintf("http://%v", netip.AddrPortFrom(askable(a.Addr().Unmap(), web), a.Port()))
 	}
 	g, gctx := errgroup.WithContext(ctx)
+	if h != nil {
+		g.Go(func() error { return h.Run(gctx) })
+	}
 	g.Go(func() error { return p.Run(gctx) })
 	g.Go(func() error { return server.Serve(gctx) })
-	g.Go(func() error { return show(gctx, p, listen, server.Addrs()[0], stdout) })
+	g.Go(func() error { return show(gctx, p, listen, server.Addrs()[0], url, stdout) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
 		return err
 	}
 	return nil
 }
 
-// show prints the tour: lines for dig, or the answers where there is no dig.
-func show(ctx context.Context, p *pipeline, listen string, addr netip.AddrPort, w io.Writer) error {
+// askable is the address to ask at one that listens on addr, which was given so.
+func askable(addr netip.Addr, given string) netip.Addr {
+	switch host, _, _ := net.SplitHostPort(given); {
+	case addr.IsUnspecified() && addr.Is6() && host != "":
+		return netip.IPv6Loopback()
+	case addr.IsUnspecified():
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return addr
+}
+
+// show prints the tour: lines for dig, or the answers where there is no dig; and where
+// there is HTTP at url, one for explain.
+func show(ctx context.Context, p *pipeline, listen string, addr netip.AddrPort, url string, w io.Writer) error {
 	if !awaitSync(ctx, p) {
 		return nil
 	}
-	host := addr.Addr()
-	switch given, _, _ := net.SplitHostPort(listen); {
-	case host.IsUnspecified() && host.Is6() && given != "":
-		host = netip.IPv6Loopback()
-	case host.IsUnspecified():
-		host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
+	host := askable(addr.Addr(), listen)
 	s := p.registry.Stats()
 	fmt.Fprintf(w, "epdns serves a sample cluster on %v: %d Services, %d of %d endpoints ready.\n", addr, s.Services, s.Ready, s.Endpoints)
 	_, err := exec.LookPath("dig")
@@ -117,7 +139,11 @@ func show(ctx context.Context, p *pipeline, listen string, addr netip.AddrPort, 
 			return err
 		}
 	}
-	fmt.Fprintf(w, "\n# all of it\n%s\n\nCtrl-C ends it.\n", dig("+answer", "registry.local AXFR"))
+	fmt.Fprintf(w, "\n# all of it\n%s\n", dig("+answer", "registry.local AXFR"))
+	if url != "" {
+		fmt.Fprintf(w, "\n# why an answer is as it is, step by step (lookup and watch take --server, too)\nepdns explain web.shop.registry.local --from 10.244.1.21 --server %s\n", url)
+	}
+	fmt.Fprint(w, "\nCtrl-C ends it.\n")
 	return nil
 }
 

@@ -24,6 +24,7 @@ import (
 //	/lookup?name=N&type=T   the reply to a question, the message that goes over TCP,
 //	       &from=ADDR       to one who asks from this address
 //	       &subnet=PREFIX   for these, as a forwarder says
+//	       &format=json     or text, as "epdns lookup" prints them; so does Accept
 //	/explain?…              the same question, and why it is answered so; see explain_http.go
 //
 // Whoever can read it knows the cluster's Services and pods. So it is for this
@@ -203,7 +204,12 @@ func streamChanges(ctx context.Context, store *registry.Store, of target, send f
 // serveLookup answers questions.
 func serveLookup(newResponder func() *dnsserver.Responder) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		q, _, err := readQuestion(r.URL)
+		q, p, err := readQuestion(r.URL, "format")
+		if err != nil {
+			badRequest(w, err)
+			return
+		}
+		form, err := wantedForm(r, p, dnsMessage, applicationJSON, textPlain)
 		if err != nil {
 			badRequest(w, err)
 			return
@@ -213,8 +219,19 @@ func serveLookup(newResponder func() *dnsserver.Responder) http.HandlerFunc {
 			badRequest(w, fmt.Errorf(`parameter "name": %w`, err))
 			return
 		}
-		w.Header().Set("Content-Type", dnsMessage)
-		w.Header().Set("Cache-Control", "no-store")
-		w.Write(reply)
+		setForm(w, form)
+		if form == dnsMessage {
+			w.Write(reply)
+			return
+		}
+		m, err := unpackReply(reply)
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		case form == textPlain:
+			printReply(w, m)
+		default:
+			printReplyJSON(w, m)
+		}
 	}
 }

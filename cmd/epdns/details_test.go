@@ -124,6 +124,9 @@ func TestDetailsParameters(t *testing.T) {
 		{"/lookup?name=a.b&from=10.0.0.1&via=tcp", `"via"`},
 		{"/lookup?name=a.b&subnet=10.0.0.0/33", `"subnet"`},
 		{"/lookup?name=a.b&tcp=true", `"tcp"`},
+		{"/lookup?name=a.b&format=dns", `"format"`},
+		{"/lookup?name=shop/web", "do you mean web.shop.registry.local?"},
+		{"/explain?name=shop/web", "do you mean web.shop.registry.local?"},
 		{"/explain", `"name"`},
 		{"/explain?name=a..b", `"name"`},
 		{"/explain?name=a.b&type=AXFR", `"type"`},
@@ -171,6 +174,32 @@ func TestServeLookup(t *testing.T) {
 		}
 		if m.Rcode != c.rcode || len(m.Answer) != c.answer || c.answer > 0 && m.Answer[0].Header().Name != c.first {
 			t.Errorf("%s: %v", c.query, m)
+		}
+	}
+}
+
+func TestServeLookupForms(t *testing.T) {
+	p := samplePipeline(t)
+	const json, text = "application/json", "text/plain; charset=utf-8"
+	for _, c := range []struct {
+		query, accept, form, begins string
+	}{
+		{"", "", dnsMessage, ""},
+		{"", "*/*", dnsMessage, ""},
+		{"", "text/html,application/xhtml+xml,*/*;q=0.8", dnsMessage, ""},
+		{"", dnsMessage + ", text/plain", dnsMessage, ""},
+		{"", "text/html, text/plain;q=0.5", text, ";; status: NOERROR, flags: qr aa rd; answer: 1,"},
+		{"", "application/json", json, `{"name":"jobs.shop.registry.local.","type":"A","status":"NOERROR",`},
+		{"&format=json", "text/plain", json, `{"name":"jobs.shop.registry.local.","type":"A","status":"NOERROR",`},
+		{"&format=text", dnsMessage, text, ";; status: NOERROR, flags: qr aa rd; answer: 1,"},
+	} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/lookup?name=jobs.shop.registry.local"+c.query, nil)
+		if c.accept != "" {
+			r.Header.Set("Accept", c.accept)
+		}
+		serveLookup(responders(p.zones))(w, r)
+		if got := w.Header().Get("Content-Type"); got != c.form || w.Code != http.StatusOK || !strings.HasPrefix(w.Body.String(), c.begins) {
+			t.Errorf("%q, Accept %q: %d %s, want %s\n%s", c.query, c.accept, w.Code, got, c.form, w.Body)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,40 +36,52 @@ func serveExplain(newResponder func() *dnsserver.Responder) http.HandlerFunc {
 				return
 			}
 		}
-		asText := wantsText(r.Header.Values("Accept"))
-		if format, ok := p["format"]; ok {
-			if asText = format == "text"; !asText && format != "json" {
-				badRequest(w, fmt.Errorf("parameter %q: %q is not text or json", "format", format))
-				return
-			}
+		form, err := wantedForm(r, p, applicationJSON, textPlain)
+		if err != nil {
+			badRequest(w, err)
+			return
 		}
 		x, err := q.explain(newResponder())
 		if err != nil {
 			badRequest(w, fmt.Errorf(`parameter "name": %w`, err))
 			return
 		}
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("Vary", "Accept")
+		setForm(w, form)
 		// An error here is one of the connection, whose reader knows.
-		if asText {
-			w.Header().Set("Content-Type", textPlain+"; charset=utf-8")
+		if form == textPlain {
 			x.print(w)
 			return
 		}
-		w.Header().Set("Content-Type", applicationJSON)
 		x.printJSON(w)
 	}
 }
 
-// wantsText says whether what a client accepts names plain text before JSON.
-func wantsText(accept []string) bool {
-	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
-		switch media, _, _ := mime.ParseMediaType(part); media {
-		case textPlain:
-			return true
-		case applicationJSON:
-			return false
+// wantedForm is the media type to answer with, one of those given: that of the parameter
+// format, else the one that the client names first as what it accepts, else the first.
+func wantedForm(r *http.Request, p map[string]string, forms ...string) (string, error) {
+	if format, ok := p["format"]; ok {
+		switch format {
+		case "text":
+			return textPlain, nil
+		case "json":
+			return applicationJSON, nil
+		}
+		return "", fmt.Errorf("parameter %q: %q is not text or json", "format", format)
+	}
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
+		if media, _, _ := mime.ParseMediaType(part); slices.Contains(forms, media) {
+			return media, nil
 		}
 	}
-	return false
+	return forms[0], nil
+}
+
+// setForm sets the header of a page that has several forms.
+func setForm(w http.ResponseWriter, form string) {
+	if form == textPlain {
+		form += "; charset=utf-8"
+	}
+	w.Header().Set("Content-Type", form)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Vary", "Accept")
 }

@@ -44,11 +44,11 @@ func TestServeExplain(t *testing.T) {
 		step      string
 	}{
 		{"name=web.shop.registry.local&from=10.244.1.21", "udp", dns.RcodeSuccess, "shop/web", 6, "topology order: all, near first"},
-		{"name=web.shop.registry.local&type=SRV&tcp=true", "tcp", dns.RcodeSuccess, "shop/web", 6, "where the asker is is not known: all, wherever they are"},
+		{"name=web.shop.registry.local&type=SRV&tcp=true", "tcp", dns.RcodeSuccess, "shop/web", 6, "the asker's place is not known: all, in any order"},
 		{"name=pg.shop.registry.local", "udp", dns.RcodeSuccess, "data/db", 3, "pg.shop.registry.local. is an alias of db.data.registry.local., by a Service of type ExternalName"},
 		{"name=10.244.1.21", "udp", dns.RcodeSuccess, "", 1, "Service shop/web calls it 10-244-1-21.web.shop.registry.local."},
-		{"name=nope.shop.registry.local", "udp", dns.RcodeNameError, "", 0, "there is no such name: NXDOMAIN, for 5 s"},
-		{"name=www.example.com", "udp", dns.RcodeRefused, "", 0, "the name is in none of the zones: REFUSED"},
+		{"name=nope.shop.registry.local", "udp", dns.RcodeNameError, "", 0, "no Service nope in namespace shop: NXDOMAIN, for 5 s"},
+		{"name=www.example.com", "udp", dns.RcodeRefused, "", 0, "the name is in none of the zones (registry.local.): REFUSED"},
 	} {
 		w := askExplain(t, p, c.query)
 		var x explained

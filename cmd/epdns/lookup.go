@@ -29,7 +29,8 @@ for an IP address, its PTR records are asked for. TYPE is A unless it is given.
 The answer is the one that a server gives over TCP. It is made from the cluster, from
 manifests or by a running server, chosen as for serve; with --config, as serve would
 with that file. The exit status is 0 for NOERROR and for NXDOMAIN, and 1 where there is
-no answer.`,
+no answer. With --short, what has no records prints nothing but its status, on standard
+error.`,
 		Example: `  epdns lookup web.shop.registry.local
   epdns lookup _http._tcp.web.shop.registry.local SRV --from 10.244.1.21
   epdns lookup 10.244.1.21 --short
@@ -71,7 +72,16 @@ func (f *lookupFlags) run(cmd *cobra.Command, args []string) error {
 	if err := show(cmd.OutOrStdout(), reply); err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
-	return noAnswer(reply)
+	if err := noAnswer(reply); err != nil {
+		return err
+	}
+	if f.short && len(reply.Answer) == 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "epdns: no records for %s %v: %s\n", q.name, dns.Type(q.qtype), statusText(reply))
+	}
+	if q.subnet.IsValid() && !believed(reply) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "epdns: subnet %v does not count: %v is no trusted forwarder, or the source ecs is off\n", q.subnet, q.from)
+	}
+	return nil
 }
 
 func (f *lookupFlags) printer() (func(io.Writer, *dns.Msg) error, error) {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +21,7 @@ const dnsMessage = "application/dns-message"
 // lookupQuestion is a question and who asks it. Each set method takes what people
 // write, and says what is wrong with it.
 type lookupQuestion struct {
+	zone   string // to suggest names in, if it is not empty
 	name   string // absolute
 	qtype  uint16
 	from   netip.Addr
@@ -37,12 +40,32 @@ func (q *lookupQuestion) setName(text string) (err error) {
 			return fmt.Errorf("%q is no domain name: character %q", text, c)
 		}
 	}
+	if key, err := parseService(text); err == nil {
+		return fmt.Errorf("%q is no domain name: do you mean %s.%s.%s?", text, key.Name, key.Namespace, cmp.Or(q.zone, "registry.local"))
+	}
 	q.name = dns.Fqdn(text)
 	var wire [255]byte // RFC 1035 section 2.3.4
 	if _, err := dns.PackDomainName(q.name, wire[:], 0, nil, false); err != nil || text == "" {
-		return fmt.Errorf("%q is no domain name", text)
+		return fmt.Errorf("%q is no domain name%s", text, nameFault(text))
 	}
 	return nil
+}
+
+// nameFault is why a text is no domain name, in words that follow that. Of names with
+// escapes it says nothing.
+func nameFault(text string) string {
+	if strings.Contains(text, `\`) {
+		return ""
+	}
+	for label := range strings.SplitSeq(strings.TrimSuffix(text, "."), ".") {
+		switch {
+		case label == "":
+			return ": a label is empty"
+		case len(label) > 63: // RFC 1035 section 2.3.4
+			return fmt.Sprintf(": label %q has %d octets, and 63 is the most", label, len(label))
+		}
+	}
+	return ": it has more than 255 octets"
 }
 
 // setType takes the name of a type, TYPE and its number, or nothing, which is A.
@@ -194,6 +217,13 @@ func extendedErrors(m *dns.Msg) (out []*dns.EDNS0_EDE) {
 		}
 	}
 	return out
+}
+
+// believed says whether a reply heeds the EDNS Client Subnet of its question (RFC 7871
+// section 7.2.1).
+func believed(m *dns.Msg) bool {
+	opt := m.IsEdns0()
+	return opt != nil && slices.ContainsFunc(opt.Option, func(o dns.EDNS0) bool { return o.Option() == dns.EDNS0SUBNET })
 }
 
 // notReady says that a server has not read all that exists yet.

@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -43,7 +42,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "epdns: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	for _, line := range lines(err) {
+		fmt.Fprintf(stderr, "epdns: %s\n", line)
+	}
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
@@ -60,14 +61,21 @@ web.shop.registry.local with the pods that are ready behind Service web in names
 Start with: epdns demo`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          usageArgs(cobra.NoArgs),
+		Version:       versionLine(),
+		Args: usageArgs(func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			return nil
+		}),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cmd.Help()
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+		return usageError{fmt.Errorf("%w%s (see %s --help)", err, meantFlag(cmd, err), cmd.CommandPath())}
 	})
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newServe(), newDemo(), newWatch(), newLookup(), newExplain(), newCheck(), newCompletion(), newVersion())
 	checkHelp(root)
@@ -83,8 +91,8 @@ func checkHelp(root *cobra.Command) {
 		if help.Name() == "help" {
 			help.Args = usageArgs(func(_ *cobra.Command, args []string) error {
 				cmd, rest, err := root.Find(args)
-				if err == nil && len(rest) > 0 {
-					err = fmt.Errorf("unknown command %q for %q", rest[0], cmd.CommandPath())
+				if len(rest) > 0 {
+					err = unknownCommand(cmd, rest[0])
 				}
 				return err
 			})

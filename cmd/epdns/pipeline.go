@@ -26,6 +26,7 @@ type pipeline struct {
 	log      *slog.Logger
 	changed  func()              // called after each publish, if it is set before Run; must not wait
 	problems *annotationProblems // of what is published, if it is set before Run
+	files    string              // where it is odd if they hold nothing, if it is set before Run
 
 	served    chan struct{} // closed when all that exists is served
 	synced    atomic.Bool   // the same, to look at
@@ -83,6 +84,12 @@ func (p *pipeline) once(ctx context.Context, do func() error) error {
 	return err
 }
 
+// isEmpty says whether nothing that could be served has been read.
+func (p *pipeline) isEmpty() bool {
+	s := p.registry.Stats()
+	return s.Services == 0 && s.Slices == 0
+}
+
 // publish turns changes into Sets. Whatever comes while one is built waits for
 // the next: a burst is one publish.
 func (p *pipeline) publish(ctx context.Context) {
@@ -98,6 +105,9 @@ func (p *pipeline) publish(ctx context.Context) {
 	s := p.registry.Stats()
 	p.log.Info("serving", "services", s.Services, "endpoints", s.Endpoints, "ready", s.Ready,
 		"serial", p.zones.Load().Serial(), "after", time.Since(started).Round(time.Millisecond).String())
+	if p.files != "" && p.isEmpty() {
+		p.log.Warn("no Service or EndpointSlice in " + p.files)
+	}
 	// Decoding the first lists took several times the memory that is kept.
 	debug.FreeOSMemory()
 

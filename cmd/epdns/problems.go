@@ -62,7 +62,7 @@ func problemsText(problems []zones.Problem) string {
 	var texts []string
 	for i, p := range problems {
 		if i == few {
-			texts = append(texts, fmt.Sprintf("%d more", len(problems)-few))
+			texts = append(texts, fmt.Sprintf("%d more (see epdns check)", len(problems)-few))
 			break
 		}
 		texts = append(texts, p.String())

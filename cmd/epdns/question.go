@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/miekg/dns"
@@ -33,7 +34,7 @@ func (f *questionFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.subnet, "subnet", "", "with this EDNS Client Subnet, such as 10.1.2.0/24; it counts if --from is a trusted forwarder")
 	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait until all that exists has been read")
 	f.ask.register(cmd)
-	cmd.Args = usageArgs(cobra.RangeArgs(1, 2))
+	cmd.Args = questionArgs
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 1 {
 			return []string{"A", "AAAA", "SRV", "PTR", "CNAME", "TXT", "SOA", "NS", "ANY"}, cobra.ShellCompDirectiveNoFileComp
@@ -42,7 +43,34 @@ func (f *questionFlags) register(cmd *cobra.Command) {
 	}
 }
 
+// questionArgs says what is missing, too much or in the wrong place.
+func questionArgs(cmd *cobra.Command, args []string) error {
+	name := cmd.Name()
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "@") {
+			return usagef("%q: the order is NAME and then TYPE; --server URL asks a running server (see %s --help)", arg, cmd.CommandPath())
+		}
+	}
+	switch {
+	case len(args) == 0:
+		return usagef("%s what? NAME [TYPE], such as web.shop.registry.local SRV (see %s --help)", name, cmd.CommandPath())
+	case len(args) > 2:
+		return usagef("%s takes NAME and TYPE, and not %q as well (see %s --help)", name, args[2], cmd.CommandPath())
+	case len(args) == 2 && isType(args[0]) && !isType(args[1]):
+		return usagef("the order is NAME and then TYPE: %s %s %s", name, args[1], args[0])
+	}
+	return nil
+}
+
+func isType(text string) bool {
+	_, ok := dns.StringToType[strings.ToUpper(text)]
+	return ok
+}
+
 func (f *questionFlags) question(args []string) (q lookupQuestion, err error) {
+	if len(f.zones) > 0 {
+		q.zone = f.zones[0]
+	}
 	if err := q.setName(args[0]); err != nil {
 		return q, fmt.Errorf("NAME %w", err)
 	}
@@ -98,7 +126,7 @@ func (f *questionFlags) read(ctx context.Context, cmd *cobra.Command, here func(
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	source, err := s.source.open(ctx, log)
+	source, err := f.ask.open(ctx, &s.source, log)
 	if err != nil {
 		return err
 	}

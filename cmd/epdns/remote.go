@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime"
 	"net"
 	"net/http"
@@ -13,6 +14,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"epdns/registry"
+	"epdns/registry/kube"
 )
 
 // askFlags say whom a command asks: a running server, or what exists itself.
@@ -44,6 +48,15 @@ func (f *askFlags) remote(cmd *cobra.Command, others ...string) (*remote, error)
 	return r, nil
 }
 
+// open finds the source that s names, where there is no server to ask.
+func (f *askFlags) open(ctx context.Context, s *sourceFlags, log *slog.Logger) (registry.Source, error) {
+	source, err := s.open(ctx, log)
+	if errors.Is(err, kube.ErrNoCluster) {
+		err = fmt.Errorf("%w, or --server URL to ask a running epdns", err)
+	}
+	return source, err
+}
+
 // remote is a running epdns.
 type remote struct {
 	base   *url.URL
@@ -70,6 +83,16 @@ type lostError struct{ error }
 
 func (e lostError) Unwrap() error { return e.error }
 
+// speaksNoHTTP says whether somebody took the connection and answered something else,
+// or nothing.
+func speaksNoHTTP(err error) bool {
+	if errors.As(err, new(*net.OpError)) {
+		return false
+	}
+	timeout := net.Error(nil)
+	return errors.Is(err, io.EOF) || strings.Contains(err.Error(), "malformed HTTP") || errors.As(err, &timeout) && timeout.Timeout()
+}
+
 // get asks for a page of this media type. Whatever else comes is an error.
 func (r *remote) get(ctx context.Context, path string, query url.Values, mediaType string) (io.ReadCloser, error) {
 	u := r.base.JoinPath(path)
@@ -83,6 +106,9 @@ func (r *remote) get(ctx context.Context, path string, query url.Values, mediaTy
 	if err != nil {
 		if e := (*url.Error)(nil); errors.As(err, &e) {
 			err = e.Err // without the whole URL
+		}
+		if ctx.Err() == nil && speaksNoHTTP(err) {
+			err = fmt.Errorf("no HTTP there (%w): is it the address of --http?", err)
 		}
 		return nil, lostError{fmt.Errorf("ask %v: %w", r, err)}
 	}

@@ -71,7 +71,7 @@ func (r *remote) read(ctx context.Context, path string, query url.Values, mediaT
 func (r *remote) untilReady(ctx context.Context, ask func() (*dns.Msg, error)) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for late := fmt.Errorf("%v has not answered", r); ; {
+	for late := fmt.Errorf("no HTTP from %v (is it the address of --http?)", r); ; {
 		reply, err := ask()
 		switch {
 		case err != nil && ctx.Err() != nil:

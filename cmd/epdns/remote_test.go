@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"epdns/registry"
 )
@@ -173,5 +175,50 @@ func TestRemoteWatchEnds(t *testing.T) {
 	tell := func(round) error { return nil }
 	if err := r.watch(ctx, target{Key: registry.Key{Namespace: "shop", Name: "web"}}, tell, say); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNoHTTP: whoever names another port than that of HTTP is told so.
+func TestNoHTTP(t *testing.T) {
+	for _, tc := range []struct {
+		what   string
+		answer func(net.Conn)
+		says   string
+	}{
+		{"another protocol", func(c net.Conn) { fmt.Fprint(c, "SSH-2.0-x\r\n"); c.Close() }, "no HTTP there (malformed HTTP"},
+		{"hung up, as DNS does", func(c net.Conn) { c.Read(make([]byte, 1024)); c.Close() }, "no HTTP there (EOF): is it the address of --http?"},
+		{"silence", func(net.Conn) {}, "no HTTP from http://"},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					tc.answer(c)
+				}
+			}()
+			r, err := newRemote("http://" + l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.client.CloseIdleConnections()
+			wait := grace
+			if tc.what == "silence" {
+				wait = 50 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			_, err = r.lookup(ctx, lookupQuestion{})
+			if text := fmt.Sprint(err); !strings.Contains(text, tc.says) || !strings.Contains(text, "is it the address of --http?") {
+				t.Errorf("it says: %v, expected %s", err, tc.says)
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,7 @@ A file can say all this and more (--config-reference). Flags that are given beat
   epdns serve --kubeconfig ~/.kube/config --context test --zone registry.local
   epdns serve --manifests ./manifests --listen 127.0.0.1:5300
   epdns serve --config epdns.yaml`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	f.register(cmd)
@@ -60,12 +61,16 @@ func (f *serveFlags) register(cmd *cobra.Command) {
 	f.log.register(cmd)
 }
 
-// settings are what the file and the flags say together.
+// settings are what the file and the flags say together. With fileErrors there are
+// some where the file says right what exists, where and under which names.
 func (f *serveFlags) settings(given func(flag string) bool) (*settings, error) {
 	c := defaultConfig()
+	var inFile fileErrors
 	if f.file != "" {
 		var err error
-		if c, err = loadConfig(f.file); err != nil {
+		c, err = loadConfig(f.file)
+		errors.As(err, &inFile)
+		if err != nil && (c == nil || inFile.about("source", "zones", "annotationPrefix")) {
 			return nil, err
 		}
 	}
@@ -82,6 +87,9 @@ func (f *serveFlags) settings(given func(flag string) bool) (*settings, error) {
 	}
 	c.override(f.config, given)
 	s, err := c.settings()
+	if inFile != nil {
+		return s, inFile // which are among those of s
+	}
 	if err != nil {
 		return nil, asFlag(err)
 	}
@@ -104,7 +112,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := s.readSecrets(); err != nil {
+	if err := s.readSecrets(cmd.Flags().Changed); err != nil {
 		return err
 	}
 	source, err := s.source.open(cmd.Context(), log)
@@ -122,6 +130,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	defer dns.Close() // where something below fails
 	p.changed = dns.Changed
 	p.problems = newAnnotationProblems(log)
+	p.files = s.source.files()
 	g, ctx := errgroup.WithContext(cmd.Context())
 	if s.http != "" {
 		h, err := listenHTTP(s.http, p, dns, log)

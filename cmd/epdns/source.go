@@ -20,6 +20,8 @@ type sourceFlags struct {
 	kubeconfig string
 	context    string
 	namespaces []string
+
+	partial bool // use what is right of manifests with faults
 }
 
 func (f *sourceFlags) register(cmd *cobra.Command) {
@@ -53,8 +55,17 @@ func (f *sourceFlags) check() error {
 	return nil
 }
 
+// files are where manifests come from, for people; empty where they come from a cluster.
+func (f *sourceFlags) files() string {
+	if f.manifests == "-" {
+		return "standard input"
+	}
+	return f.manifests
+}
+
 // open finds the source. Files are read once, so that their mistakes are known
-// before anything else is done. A pipe may take its time: ctx ends the wait.
+// before anything else is done; where partial says so, there is a source with them. A
+// pipe may take its time: ctx ends the wait.
 func (f *sourceFlags) open(ctx context.Context, log *slog.Logger) (registry.Source, error) {
 	if err := f.check(); err != nil {
 		return nil, asFlag(err)
@@ -66,15 +77,16 @@ func (f *sourceFlags) open(ctx context.Context, log *slog.Logger) (registry.Sour
 	if err != nil {
 		return nil, err
 	}
+	source.Partial = f.partial
 	loaded := make(chan error, 1)
 	go func() { loaded <- source.Load() }()
 	select {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%v: not read to its end: %w", source, context.Cause(ctx))
 	case err := <-loaded:
-		if err != nil {
+		if err != nil && !(f.partial && errors.As(err, new(manifest.Faults))) {
 			return nil, err
 		}
+		return source, err
 	}
-	return source, nil
 }

@@ -37,20 +37,25 @@ func readBuildInfo() buildInfo {
 	return b
 }
 
+// versionLine says it for people.
+func versionLine() string {
+	b := readBuildInfo()
+	return fmt.Sprintf("epdns %s %s %s", b.Version, b.GoVersion, b.Platform)
+}
+
 func newVersion() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print which epdns this is",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := readBuildInfo()
 			switch output {
 			case "text":
-				fmt.Fprintf(cmd.OutOrStdout(), "epdns %s %s %s\n", b.Version, b.GoVersion, b.Platform)
+				fmt.Fprintln(cmd.OutOrStdout(), versionLine())
 				return nil
 			case "json":
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(readBuildInfo())
 			}
 			return usagef("--output %q is not text or json", output)
 		},

@@ -68,7 +68,7 @@ func (f *watchFlags) run(cmd *cobra.Command, args []string) error {
 		return server.watch(cmd.Context(), of, p.tell, p.say)
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	source, err := f.ask.source.open(cmd.Context(), log)
+	source, err := f.ask.open(cmd.Context(), &f.ask.source, log)
 	if err != nil {
 		return err
 	}

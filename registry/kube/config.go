@@ -29,6 +29,9 @@ type Config struct {
 	Namespaces []string
 }
 
+// ErrNoCluster is why there is no source where nothing says which cluster to watch.
+var ErrNoCluster = errors.New("no cluster found")
+
 // serviceAccountToken is where a pod finds its token (rest.InClusterConfig).
 const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
@@ -72,8 +75,8 @@ func (cfg *Config) resolve() (*rest.Config, string, error) {
 		if cfg.Context != "" {
 			pod = "a context was asked for"
 		}
-		return nil, "", fmt.Errorf("no cluster found: the pod's service account is not used (%s) and there is no kubeconfig at %s; "+
-			"give --kubeconfig FILE, or --manifests DIR to do without a cluster", pod, files)
+		return nil, "", fmt.Errorf("%w: the pod's service account is not used (%s) and there is no kubeconfig at %s; "+
+			"give --kubeconfig FILE, or --manifests DIR to do without a cluster", ErrNoCluster, pod, files)
 	}
 	return cfg.fromFiles(rules, files)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +47,7 @@ var discoveryGroup = discoveryv1.SchemeGroupVersion.Group
 func decode(shown string, data []byte) *content {
 	c := &content{places: map[id]place{}}
 	for _, doc := range split(shown, data) {
-		d := decoder{content: c, file: shown, place: doc.place}
+		d := decoder{content: c, file: shown, place: doc.place, doc: &doc}
 		if doc.err != nil {
 			d.fault(doc.err)
 		} else {
@@ -61,7 +62,9 @@ type decoder struct {
 	*content
 	file  string
 	place place
-	depth int // of lists around
+	doc   *document
+	path  []any // of the item in the document
+	depth int   // of lists around
 }
 
 // maxDepth is for lists within lists, which nobody writes. Each level reads all
@@ -69,7 +72,30 @@ type decoder struct {
 const maxDepth = 4
 
 func (d *decoder) fault(err error) {
-	d.faults = append(d.faults, &Fault{d.file, d.place.document, d.place.item, d.place.line, err})
+	d.faults = append(d.faults, &Fault{File: d.file, Document: d.place.document, Item: d.place.item, Line: d.place.line, Err: err})
+}
+
+// wrong tells what of an object does not fit in o, which the decoder refused with
+// err. Each mistake has a fault, whose text begins with what names the object.
+func (d *decoder) wrong(name string, raw []byte, o any, err error) []*wrongField {
+	if name != "" {
+		name += ": "
+	}
+	root := d.doc.written()
+	for _, at := range d.path {
+		root = child(root, at)
+	}
+	fields := wrongFields(raw, o, root)
+	if len(fields) == 0 { // which the decoder alone sees
+		d.fault(fmt.Errorf("%s%w", name, err))
+	}
+	for _, f := range fields {
+		d.fault(fmt.Errorf("%s%w", name, f))
+		if line := lineOf(f.node); line > 0 {
+			d.faults[len(d.faults)-1].Field = d.doc.first - 1 + line
+		}
+	}
+	return fields
 }
 
 // object reads an object or a list of them. An item of a typed list may leave its
@@ -84,7 +110,7 @@ func (d *decoder) object(raw []byte, otherwise metav1.TypeMeta) {
 	}
 	t := otherwise
 	if err := utiljson.Unmarshal(raw, &t); err != nil {
-		d.fault(err)
+		d.wrong("", raw, &t, err)
 		return
 	}
 	if t.Kind == "" || t.APIVersion == "" {
@@ -121,12 +147,13 @@ func (d *decoder) list(raw []byte, of metav1.TypeMeta) {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := utiljson.Unmarshal(raw, &list); err != nil {
-		d.fault(err)
+		d.wrong("", raw, &list, err)
 		return
 	}
 	for i, raw := range list.Items {
 		item := *d
 		item.depth++
+		item.path = append(slices.Clone(d.path), "items", i)
 		if d.place.item == 0 { // of a list within a list, the outer item is named
 			item.place.item = i + 1
 		}
@@ -134,17 +161,29 @@ func (d *decoder) list(raw []byte, of metav1.TypeMeta) {
 	}
 }
 
-// read decodes one object of a kind that we use.
+// read decodes one object of a kind that we use. One with wrong annotations is there
+// without them, any other with a fault is not.
 func read[T metav1.Object](d *decoder, kind string, raw []byte, o T, to *[]T) {
-	err := utiljson.Unmarshal(raw, o)
-	switch {
-	case err != nil && o.GetName() != "":
-		d.fault(fmt.Errorf("%s %q: %w", kind, o.GetName(), err))
-		return
-	case err != nil:
-		d.fault(fmt.Errorf("%s: %w", kind, err))
-		return
-	case o.GetName() == "":
+	if err := utiljson.Unmarshal(raw, o); err != nil {
+		var named struct {
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+		}
+		utiljson.Unmarshal(raw, &named) // as far as it goes
+		name := kind
+		if named.Metadata.Name != "" {
+			name = fmt.Sprintf("%s %q", kind, named.Metadata.Name)
+		}
+		for _, f := range d.wrong(name, raw, o, err) {
+			annotation, ok := f.annotation()
+			if !ok {
+				return
+			}
+			delete(o.GetAnnotations(), annotation) // not to be empty text instead
+		}
+	}
+	if o.GetName() == "" {
 		d.fault(fmt.Errorf("%s without metadata.name", kind))
 		return
 	}

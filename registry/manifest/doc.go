@@ -21,7 +21,8 @@
 // # Mistakes
 //
 // The first read must be without a fault, else Run returns [Faults]: each names
-// the file, the document, its line and what is wrong. Later on, a file with a fault
+// the file, the document, its line and what is wrong, and a field of the wrong kind
+// with a line of its own. All of a file are told. Later on, a file with a fault
 // keeps what it last said, while the others go on changing; a fault is logged once
 // and its end once. An object that stands in two places is a fault of the file that
 // came to it later.

@@ -11,16 +11,34 @@ type Fault struct {
 	Document int    // counted from 1; 0: the file as a whole
 	Item     int    // of a list, counted from 1; 0: the document itself
 	Line     int    // where the document begins
+	Field    int    // the line of the field that is wrong; 0: of none, or it is not known
 	Err      error
 }
 
 func (f *Fault) Error() string {
 	place := f.place()
+	if f.Field > 0 {
+		place += fmt.Sprintf(", line %d", f.Field)
+	}
 	if place != "" {
 		place = ": " + place
 	}
-	return f.File + place + ": " + strings.Join(strings.Fields(f.Err.Error()), " ")
+	return f.File + place + ": " + f.what()
 }
+
+// Place is Error in the form of compilers, which editors know.
+func (f *Fault) Place() string {
+	switch {
+	case f.Field > 0:
+		return fmt.Sprintf("%s:%d: %s", f.File, f.Field, f.what())
+	case f.Line > 0:
+		return fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, f.place(), f.what())
+	}
+	return f.File + ": " + f.what()
+}
+
+// what is the mistake, in one line.
+func (f *Fault) what() string { return strings.Join(strings.Fields(f.Err.Error()), " ") }
 
 func (f *Fault) Unwrap() error { return f.Err }
 

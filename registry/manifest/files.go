@@ -116,7 +116,7 @@ func (s *Source) accept() (changed bool) {
 	for _, name := range names {
 		f := s.files[name]
 		f.next, f.dup = f.read, nil
-		if len(f.read.faults) > 0 {
+		if len(f.read.faults) > 0 && !s.Partial {
 			f.next = f.good
 		}
 	}
@@ -153,8 +153,8 @@ func (s *Source) turnBack(names []string) bool {
 			}
 			l, w := s.files[loser], s.files[winner]
 			at := l.next.places[i]
-			l.dup = &Fault{s.shown(loser), at.document, at.item, at.line,
-				fmt.Errorf("%s is in %s, %s, too", i, s.shown(winner), w.next.places[i])}
+			l.dup = &Fault{File: s.shown(loser), Document: at.document, Item: at.item, Line: at.line,
+				Err: fmt.Errorf("%s is in %s, %s, too", i, s.shown(winner), w.next.places[i])}
 			l.next = l.good
 			return true
 		}

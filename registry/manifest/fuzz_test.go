@@ -22,6 +22,7 @@ func FuzzManifest(f *testing.F) {
 		f.Add(name, data)
 		return err
 	})
+	f.Add("a.yaml", []byte("apiVersion: v1\nkind: List\nitems:\n- &a {apiVersion: v1, kind: Service, metadata: {name: q, annotations: {x: off, y: 8, z: [1]}, creationTimestamp: soon}}\n- *a\n"))
 	f.Fuzz(func(t *testing.T, name string, data []byte) {
 		c := decode(name, data)
 		for _, fault := range c.faults {

@@ -199,11 +199,11 @@ func TestBad(t *testing.T) {
 		{"no name", map[string]string{"web.yaml": "apiVersion: v1\nkind: Service\nmetadata: {generateName: web-}\n"},
 			"manifests/web.yaml: document 1 (line 1): Service without metadata.name"},
 		{"wrong type of field", map[string]string{"web.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: many}]}\n"},
-			"manifests/web.yaml: document 1 (line 1): Service \"web\": json: cannot unmarshal string into *"},
+			"manifests/web.yaml: document 1 (line 1), line 4: Service \"web\": spec.ports[0].port: expected a whole number, found \"many\""},
 		{"no name in a list", map[string]string{"web.yaml": "apiVersion: v1\nkind: ServiceList\nitems: [{metadata: {name: a}}, {}]\n"},
 			"manifests/web.yaml: document 1 (line 1), item 2: Service without metadata.name"},
 		{"items are none", map[string]string{"web.yaml": "apiVersion: v1\nkind: List\nitems: {a: b}\n"},
-			"manifests/web.yaml: document 1 (line 1): json: cannot unmarshal object into *"},
+			"manifests/web.yaml: document 1 (line 1), line 3: items: expected a list, found keys with values"},
 		{"lists in lists", map[string]string{"web.yaml": strings.Repeat("{apiVersion: v1, kind: List, items: [", 9) + strings.Repeat("]}", 9)},
 			"manifests/web.yaml: document 1 (line 1), item 1: lists nested too deep"},
 		{"twice in a file", map[string]string{"web.yaml": docs(service("web"), slice("web", "web", "10.0.0.1"), service("web"))},
@@ -238,6 +238,88 @@ func TestBad(t *testing.T) {
 				t.Errorf("Run: %v", runErr)
 			}
 		})
+	}
+}
+
+// TestWrongFields: each field of the wrong kind is told, with its line and without
+// words of Go.
+func TestWrongFields(t *testing.T) {
+	for _, tc := range []struct {
+		name, file, text string
+		want             []string // behind the file's name
+	}{
+		{"annotations", "a.yaml", "# first\n---\napiVersion: v1\nkind: Service\nmetadata:\n  name: q\n  annotations:\n" +
+			"    registry.local/topology: off\n    registry.local/limit: 8\n    registry.local/ttl: 2s\n    registry.local/weights: {web-0: 10}\n", []string{
+			`document 1 (line 3), line 8: Service "q": annotation registry.local/topology: off is a boolean; write it in quotes`,
+			`document 1 (line 3), line 9: Service "q": annotation registry.local/limit: 8 is a number; write it in quotes`,
+			`document 1 (line 3), line 11: Service "q": annotation registry.local/weights: expected text, found keys with values`,
+		}},
+		{"of several documents", "a.yaml", docs("apiVersion: v1\nkind: Service\nmetadata: {name: 5}\n", service("a"), "apiVersion: v1\nkind: Service\nmetadata:\n  name: b\n  labels:\n    tier: yes\nspec:\n  ports: []\n  publishNotReadyAddresses: \"no\"\n"), []string{
+			`document 1 (line 1), line 3: Service: metadata.name: 5 is a number; write it in quotes`,
+			`document 3 (line 10), line 15: Service "b": metadata.labels.tier: yes is a boolean; write it in quotes`,
+			`document 3 (line 10), line 18: Service "b": spec.publishNotReadyAddresses: expected true or false, found "no"`,
+		}},
+		{"of a slice", "a.yaml", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: w, creationTimestamp: soon}\naddressType: IPv4\nendpoints:\n- addresses: 10.0.0.1\n  conditions: {ready: on, serving: 1}\nports:\n- port: 8e4\n- port: 99999999999\n", []string{
+			`document 1 (line 1), line 3: EndpointSlice "w": metadata.creationTimestamp: expected a time such as 2030-01-31T09:30:00Z, found "soon"`,
+			`document 1 (line 1), line 6: EndpointSlice "w": endpoints[0].addresses: expected a list, found "10.0.0.1"`,
+			`document 1 (line 1), line 7: EndpointSlice "w": endpoints[0].conditions.serving: expected true or false, found 1`,
+			`document 1 (line 1), line 10: EndpointSlice "w": ports[1].port: expected a whole number that is not so large, found 99999999999`,
+		}},
+		{"behind an alias", "a.yaml", "apiVersion: v1\nkind: List\nitems:\n- &a\n  apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n    annotations: {x: 1}\n- {apiVersion: v1, kind: Node, metadata: {name: n1, labels: [a]}}\n- *a\n", []string{
+			`document 1 (line 1), item 1, line 9: Service "a": annotation x: 1 is a number; write it in quotes`,
+			`document 1 (line 1), item 2, line 10: Node "n1": metadata.labels: expected keys with values, found a list`,
+			`document 1 (line 1), item 3, line 9: Service "a": annotation x: 1 is a number; write it in quotes`,
+			`document 1 (line 1), item 3: Service "default/a" is in document 1 (line 1), item 1 already`,
+		}},
+		{"a merged key, whose line is not known", "a.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a, <<: {namespace: 7}}\n", []string{
+			`document 1 (line 1): Service "a": metadata.namespace: 7 is a number; write it in quotes`,
+		}},
+		{"JSON", "a.json", "{}\n\n{\n  \"apiVersion\": \"v1\", \"kind\": \"Service\",\n  \"metadata\": {\"name\": \"a\",\n    \"annotations\": {\"x\": true}}}", []string{
+			`document 1 (line 1): not a Kubernetes object: apiVersion and kind are needed`,
+			`document 2 (line 3), line 6: Service "a": annotation x: true is a boolean; write it in quotes`,
+		}},
+		{"type", "a.yaml", "apiVersion: 1\nkind: Service\n", []string{`document 1 (line 1), line 1: apiVersion: 1 is a number; write it in quotes`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := New(fstest.MapFS{tc.file: &fstest.MapFile{Data: []byte(tc.text)}}, "m", discard)
+			var faults Faults
+			if err := s.Load(); !errors.As(err, &faults) {
+				t.Fatalf("error %v", err)
+			}
+			var have []string
+			for _, f := range faults {
+				have = append(have, strings.TrimPrefix(f.Error(), "m/"+tc.file+": "))
+			}
+			if !slices.Equal(have, tc.want) {
+				t.Errorf("have\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(tc.want, "\n"))
+			}
+		})
+	}
+}
+
+// TestPartial: what is right of a file with faults is used, where that is wanted.
+func TestPartial(t *testing.T) {
+	s := New(fstest.MapFS{"a.yaml": &fstest.MapFile{Data: []byte(docs(service("web"), "hello\n",
+		"apiVersion: v1\nkind: Service\nmetadata: {name: api, namespace: shop, annotations: {a: off, b: kept}}\n"))}}, "m", discard)
+	s.Partial = true
+	err := s.Load()
+	var faults Faults
+	if !errors.As(err, &faults) || len(faults) != 2 {
+		t.Fatalf("error %v", err)
+	}
+	if have, want := faults[0].Place(), "m/a.yaml:6: document 2 (line 6): not an object: a mapping with apiVersion and kind is expected"; have != want {
+		t.Errorf("have %q, want %q", have, want)
+	}
+	if have, want := faults[1].Place(), `m/a.yaml:10: Service "api": annotation a: off is a boolean; write it in quotes`; have != want {
+		t.Errorf("have %q, want %q", have, want)
+	}
+	store := registry.NewStore(discard)
+	s.feed(open(store))
+	if have := describe(store, "web", "api"); have != "web, api" {
+		t.Errorf("have %q", have)
+	}
+	if have := s.files["a.yaml"].good.services[1].Annotations; len(have) != 1 || have["b"] != "kept" {
+		t.Errorf("annotations %q", have)
 	}
 }
 

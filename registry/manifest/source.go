@@ -23,6 +23,10 @@ type Source struct {
 	// Interval is how often the files are looked at. It may be changed before Run.
 	Interval time.Duration
 
+	// Partial uses what is right of a file that has faults, for programs that tell
+	// them: Load then returns them and Run may follow. It is set before Load.
+	Partial bool
+
 	log    *slog.Logger
 	fsys   fs.FS
 	where  string
@@ -107,10 +111,11 @@ func (s *Source) Load() error {
 	}
 	s.accept()
 	s.note()
-	if faults := s.faults(); len(faults) > 0 {
+	faults := s.faults()
+	s.loaded = len(faults) == 0 || s.Partial
+	if len(faults) > 0 {
 		return faults
 	}
-	s.loaded = true
 	return nil
 }
 

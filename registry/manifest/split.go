@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 )
 
@@ -14,6 +15,25 @@ type document struct {
 	place place
 	json  []byte
 	err   error
+
+	text  []byte // as it is written
+	first int    // the line of the file where text begins
+	root  *yamlv3.Node
+}
+
+// written is the document as it is written, or nil where it cannot be taken apart so.
+// Lines are those of the file less first-1.
+func (d *document) written() *yamlv3.Node {
+	if d.root == nil {
+		d.root = &yamlv3.Node{}
+		if yamlv3.Unmarshal(d.text, d.root) != nil {
+			d.root = &yamlv3.Node{}
+		}
+	}
+	if len(d.root.Content) == 0 {
+		return nil
+	}
+	return d.root.Content[0]
 }
 
 // split cuts a file into documents. Those that hold nothing but comments are not
@@ -41,7 +61,8 @@ func splitJSON(data []byte) (docs []document, ok bool) {
 		if err == io.EOF {
 			return docs, true
 		}
-		docs = append(docs, document{place{document: n, line: line(data, begin)}, raw, err})
+		at := line(data, begin)
+		docs = append(docs, document{place: place{document: n, line: at}, json: raw, err: err, text: raw, first: at})
 		if err != nil {
 			return docs, false
 		}
@@ -110,7 +131,7 @@ func cutMarker(l []byte, marker string) (rest []byte, ok bool) {
 // convert makes JSON of a YAML document that begins at line first. The error's line
 // is that of the file.
 func convert(text []byte, first int, at place) document {
-	doc := document{place: at}
+	doc := document{place: at, text: text, first: first}
 	if doc.json, doc.err = yaml.YAMLToJSON(text); doc.err == nil {
 		return doc
 	}
