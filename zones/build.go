@@ -322,7 +322,8 @@ func without(holders []holder, key string) []holder {
 // meaning.
 type lies struct{ of, in int }
 
-// tooMany says that podCIDRs tell nothing.
+// tooMany says that podCIDRs tell nothing. There is one threshold both ways, so that
+// replicas agree whatever they have seen before.
 func (l *lies) tooMany() bool { return l.of >= 20 && l.in*10 > l.of }
 
 // change counts an address whose holders change.

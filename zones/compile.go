@@ -118,6 +118,8 @@ type compiler struct {
 	owner  map[string][]uint32   // label → the endpoints that it leads to
 	led    map[string]bool       // labels that lead to somebody who is published
 	ofEps  map[string]uint32     // endpoints, as a string of their numbers → node
+	few    []uint32              // room for the records of an endpoint,
+	many   []uint32              // and of a set
 	target []uint32              // of each SRV record: the first endpoint that its target is
 
 	spreads bool // a target of SRV records is several endpoints, and not all in one place

@@ -394,13 +394,14 @@ func (c *compiler) view(shown func(condition) bool) (v view) {
 	v.a = m.set(&c.v4.list, func(e *endpoint) []uint32 { return c.address(e, true) })
 	v.aaaa = m.set(&c.v6.list, func(e *endpoint) []uint32 { return c.address(e, false) })
 	ofPort := func(is func(registry.Port) bool) func(*endpoint) []uint32 {
-		return func(e *endpoint) (records []uint32) {
+		return func(e *endpoint) []uint32 {
+			c.few = c.few[:0]
 			for i, p := range e.ports {
 				if i < len(e.srv) && shown(p.condition) && is(p.Port) {
-					records = append(records, e.srv[i])
+					c.few = append(c.few, e.srv[i])
 				}
 			}
-			return records
+			return c.few
 		}
 	}
 	v.srv = m.set(&c.srv, ofPort(func(registry.Port) bool { return true }))
@@ -416,10 +417,12 @@ func (c *compiler) address(e *endpoint, v4 bool) []uint32 {
 	if e.addr.Is4() != v4 {
 		return nil
 	}
-	return []uint32{c.at[e.addr]}
+	c.few = append(c.few[:0], c.at[e.addr])
+	return c.few
 }
 
-// members makes sets of the endpoints that are shown.
+// members makes sets of the endpoints that are shown. The records of an endpoint are
+// good until those of another are asked for.
 type members struct {
 	c     *compiler
 	shown func(condition) bool
@@ -437,12 +440,13 @@ func (m *members) set(l *list, records func(*endpoint) []uint32) set {
 
 func (m *members) collect(l *list, records func(*endpoint) []uint32, in func(*endpoint) bool) (s set) {
 	c := m.c
-	var all []uint32
+	all := c.many[:0]
 	for i := range c.eps {
 		if e := &c.eps[i]; m.shown(e.condition) && in(e) {
 			all = append(all, records(e)...)
 		}
 	}
+	c.many = all
 	all = unique(all)
 	r := &ranking{}
 	for i, record := range all {
@@ -455,7 +459,7 @@ func (m *members) collect(l *list, records func(*endpoint) []uint32, in func(*en
 		r.heads = nil
 	}
 	if r.heads != nil || len(all) > 0 && int(all[len(all)-1]) != len(all)-1 {
-		r.records, r.heads = slices.Clip(all), slices.Clip(r.heads)
+		r.records, r.heads = slices.Clone(all), slices.Clip(r.heads)
 	}
 	m.rank(l, &s, records)
 	if l == &c.srv && c.spreads {
