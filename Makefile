@@ -4,13 +4,15 @@
 # make check    the developers' loop: format, vet, lint, tests without the race detector
 # make cluster  a real control plane for you, until Ctrl-C
 # make measure  propagation and scale on a real control plane
+# make bench    epdns beside Knot, NSD, BIND and CoreDNS, and with up to a million endpoints;
+#               writes docs/benchmarks.md; needs an idle machine for an hour and a quarter
 # make fuzz     each fuzz target for FUZZTIME (default 10s), and ten million damaged packets
 
 GO       ?= go
 FUZZTIME ?= 10s
 BUILD    := build
 
-.PHONY: run build test e2e check lint tools tools-e2e cluster measure fuzz clean
+.PHONY: run build test e2e check lint tools tools-e2e cluster measure bench fuzz clean
 
 # Not by "go run", which makes an error of Ctrl-C.
 run:
@@ -58,6 +60,10 @@ cluster:
 measure:
 	cd test && $(GO) run ./cmd/measure propagation
 	cd test && $(GO) run ./cmd/measure scale
+
+bench: tools-e2e
+	cd test && $(GO) run ./cmd/bench
+	cd test && $(GO) run ./cmd/bench scale
 
 fuzz:
 	@GO='$(GO)' .ci/fuzz $(FUZZTIME)

@@ -315,6 +315,7 @@ func TestBadAnnotation(t *testing.T) {
 		out, status := check()
 		want := `shop/tuned: annotation registry.local/limit "few": not a whole number, 0 or more
 shop/tuned: annotation registry.local/topolgy "nearest": there is no such knob
+warning: shop/tuned: annotation registry.local/min: it counts with the topology nearest alone
 `
 		if status != 1 || out != want {
 			t.Errorf("epdns check exits with status %d and prints\n%s", status, out)
