@@ -89,8 +89,11 @@ func speaksNoHTTP(err error) bool {
 	if errors.As(err, new(*net.OpError)) {
 		return false
 	}
+	// Who speaks first, before a request, is told by words alone.
+	text := err.Error()
+	odd := strings.Contains(text, "malformed HTTP") || strings.Contains(text, "readLoopPeekFail")
 	timeout := net.Error(nil)
-	return errors.Is(err, io.EOF) || strings.Contains(err.Error(), "malformed HTTP") || errors.As(err, &timeout) && timeout.Timeout()
+	return errors.Is(err, io.EOF) || odd || errors.As(err, &timeout) && timeout.Timeout()
 }
 
 // get asks for a page of this media type. Whatever else comes is an error.

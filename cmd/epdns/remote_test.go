@@ -185,7 +185,7 @@ func TestNoHTTP(t *testing.T) {
 		answer func(net.Conn)
 		says   string
 	}{
-		{"another protocol", func(c net.Conn) { fmt.Fprint(c, "SSH-2.0-x\r\n"); c.Close() }, "no HTTP there (malformed HTTP"},
+		{"another protocol", func(c net.Conn) { c.Read(make([]byte, 1024)); fmt.Fprint(c, "SSH-2.0-x\r\n"); c.Close() }, `malformed HTTP response "SSH-2.0-x"): is it the address of --http?`},
 		{"hung up, as DNS does", func(c net.Conn) { c.Read(make([]byte, 1024)); c.Close() }, "no HTTP there (EOF): is it the address of --http?"},
 		{"silence", func(net.Conn) {}, "no HTTP from http://"},
 	} {
