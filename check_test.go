@@ -178,7 +178,7 @@ func TestAnnotationProblems(t *testing.T) {
 // TestCheckCluster: the annotations of a cluster, as far as one has the right to see
 // them.
 func TestCheckCluster(t *testing.T) {
-	api := newFakeAPI(t)
+	api := newFakeAPI(t, false)
 	for _, text := range strings.Split(service("web", 1, "registry.local/ttl: 2h"), "---\n")[1:] {
 		manifest, err := yaml.YAMLToJSON([]byte(text))
 		if err != nil {

@@ -23,9 +23,10 @@ type fakeAPI struct {
 }
 
 // newFakeAPI starts one. It ends with the test.
-func newFakeAPI(t *testing.T) *fakeAPI {
+func newFakeAPI(t *testing.T, jsonOnly bool) *fakeAPI {
 	t.Helper()
 	a := &fakeAPI{gate: newGate(t), Server: fakeapi.New()}
+	a.JSONOnly = jsonOnly // before anybody asks
 	server := httptest.NewUnstartedServer(a.Server)
 	server.Listener.Close()
 	server.Listener = a.gate

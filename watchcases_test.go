@@ -53,9 +53,7 @@ func TestWatchCases(t *testing.T) {
 					}
 					formats.Go(func() {
 						t.Run(name, func(t *testing.T) {
-							api := newFakeAPI(t)
-							api.JSONOnly = jsonOnly
-							runSteps(t, path, steps, api, &starting)
+							runSteps(t, path, steps, newFakeAPI(t, jsonOnly), &starting)
 						})
 					})
 				}

@@ -113,7 +113,7 @@ func (a *fakeAPI) watchServices(t *testing.T) *json.Decoder {
 
 // TestGate: connections are refused, cut and frozen.
 func TestGate(t *testing.T) {
-	a := newFakeAPI(t)
+	a := newFakeAPI(t, false)
 	var event any
 	refused := func() error {
 		_, err := a.client.Get("https://" + a.addr.String() + "/api/v1/nodes")
