@@ -26,9 +26,7 @@ type Options struct {
 }
 
 // DefaultSize is where the cost of the system calls is spread thin enough: a batch of
-// twice the size saves next to nothing, and its first reply waits for twice as many. One
-// by one, a query for ten addresses took 4.2 µs of processor time, in batches of 8 3.5 µs,
-// of 32 3.3 µs, of 64 3.2 µs.
+// twice the size saves next to nothing, and its first reply waits for twice as many.
 const DefaultSize = 32
 
 func (o Options) withDefaults() Options {
