@@ -2,8 +2,8 @@ package zones
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
-	"strings"
 )
 
 // This file turns addresses into labels and reverse names, and back. Both ways
@@ -13,14 +13,25 @@ import (
 // for IPv6) with dashes for dots and colons. A label must not start or end with a
 // dash (RFC 1123 section 2.1), so "::1" becomes "0--1".
 func dashed(addr netip.Addr) string {
-	s := strings.NewReplacer(".", "-", ":", "-").Replace(addr.String())
-	if strings.HasPrefix(s, "-") {
-		s = "0" + s
+	var buf [maxLabel]byte
+	return string(appendDashed(buf[:0], addr))
+}
+
+func appendDashed(dst []byte, addr netip.Addr) []byte {
+	start := len(dst)
+	dst = addr.AppendTo(dst)
+	if dst[start] == ':' {
+		dst = slices.Insert(dst, start, '0')
 	}
-	if strings.HasSuffix(s, "-") {
-		s += "0"
+	if dst[len(dst)-1] == ':' {
+		dst = append(dst, '0')
 	}
-	return s
+	for i := start; i < len(dst); i++ {
+		if dst[i] == '.' || dst[i] == ':' {
+			dst[i] = '-'
+		}
+	}
+	return dst
 }
 
 // parseDashed reads any spelling of an address in which dashes stand for dots

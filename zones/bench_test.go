@@ -52,3 +52,44 @@ func BenchmarkBuild(b *testing.B) {
 		})
 	}
 }
+
+// bigService has its endpoints in slices of 100, on nodes of 3 zones.
+func bigService(n, nodes int) *registry.Service {
+	svc := &registry.Service{Key: registry.Key{Namespace: "ns-1", Name: "big"}, Exists: true, Object: &registry.Object{UID: "u"}}
+	for at := 0; at < n; at += 100 {
+		sl := &registry.Slice{Namespace: "ns-1", Name: fmt.Sprintf("big-%05d", at/100), Service: "big", Created: 1, Ports: []registry.Port{{Name: "http", Number: 8080}}}
+		for i := at; i < min(n, at+100); i++ {
+			node := i * 7919 % nodes
+			sl.Endpoints = append(sl.Endpoints, registry.Endpoint{
+				Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}),
+				Pod:  fmt.Sprintf("big-7d4b9c6f5-%05d", i), Node: fmt.Sprintf("node-%d", node), Zone: fmt.Sprintf("zone-%d", node%3), Region: "r",
+				Ready: true, Serving: true,
+			})
+		}
+		svc.Slices = append(svc.Slices, sl)
+	}
+	return svc
+}
+
+// BenchmarkChange is the cost of publishing a change of one endpoint of a Service of N,
+// which are in slices of 100.
+func BenchmarkChange(b *testing.B) {
+	for _, n := range []int{10, 100, 5000, 50000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			builder, _ := NewBuilder(Config{Zones: []Zone{DefaultZone("registry.local")}})
+			now := time.Unix(1_800_000_000, 0)
+			one, two := bigService(n, 500), bigService(n, 500)
+			two.Slices[0].Endpoints[0].Addr = netip.AddrFrom4([4]byte{10, 255, 0, 1})
+			two.Slices[0].Endpoints[0].Pod = "other"
+			builder.Build([]*registry.Service{one}, now)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				svc := one
+				if i%2 == 0 {
+					svc = two
+				}
+				builder.Build([]*registry.Service{svc}, now)
+			}
+		})
+	}
+}

@@ -21,6 +21,7 @@ type Builder struct {
 	last     *Set
 	numbered time.Time // when the last serial was given
 
+	room     *room // to compile in
 	ids      ids
 	known    int  // nodes that ids had when it was made anew
 	podCIDRs lies // how far the podCIDRs can be believed
@@ -65,7 +66,7 @@ func NewBuilder(c Config) (*Builder, error) {
 	}
 	set := &Set{cfg: cfg, services: make([]table[*service], len(cfg.zones)), namespaces: make([]table[int], len(cfg.zones))}
 	set.transfer = set
-	b := &Builder{cfg: cfg, last: set, churn: churn{ttl: seconds(c.ChurnTTL)}}
+	b := &Builder{cfg: cfg, last: set, room: newRoom(), churn: churn{ttl: seconds(c.ChurnTTL)}}
 	set.atlas = newAtlas(nil, &cfg.clients, &b.ids)
 	set.ids, set.without = b.ids, cfg.clients.Off
 	return b, nil
@@ -97,7 +98,7 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 	changed = b.churn.settle(changed, now, b.last)
 	forget := b.ids.len() > 2*b.known+spareNames && b.last.synced
 	if forget { // numbers of names that are long gone
-		b.ids = ids{}
+		b.ids, b.room = ids{}, newRoom()
 		changed = b.all(changed, func(*service) bool { return true })
 	}
 	if forget || b.nodesChanged {
@@ -116,7 +117,7 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 			old, had := compiled.getString(key)
 			var made *service
 			if svc.Exists {
-				made = compile(svc, z, &b.ids, next.atlas.regions, b.churn.ttl, hot[svc.Key])
+				made = compile(svc, z, &b.ids, next.atlas.regions, b.churn.ttl, hot[svc.Key], b.room)
 			}
 			if made != nil {
 				made.takeOver(old)

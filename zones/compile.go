@@ -2,6 +2,8 @@ package zones
 
 import (
 	"cmp"
+	"encoding/binary"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,7 +18,7 @@ import (
 // slices came.
 //
 // Where churn is not 0, what has just changed, or is changing, has no longer TTL.
-func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32, churn uint32, changed bool) *service {
+func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32, churn uint32, changed bool, r *room) *service {
 	s := &service{source: svc}
 	s.suffix = appendLabel(nil, svc.Name)
 	s.suffix = appendLabel(s.suffix, svc.Namespace)
@@ -41,7 +43,7 @@ func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32,
 		}
 		return s
 	}
-	c := compiler{service: s, settings: &settings, podNames: z.endpointNames == ByPod, ids: id, regions: regions}
+	c := compiler{service: s, settings: &settings, podNames: z.endpointNames == ByPod, ids: id, regions: regions, room: r}
 	c.collect(svc)
 	c.areas = newAreas(c.eps)
 	c.publish()
@@ -112,17 +114,40 @@ type compiler struct {
 	ids      *ids
 	regions  map[uint32]uint32 // of zones, for endpoints without a Node
 
-	eps    []endpoint
-	shown  func(condition) bool  // what makes an endpoint one that is published
-	at     map[netip.Addr]uint32 // index among the A or AAAA records
-	owner  map[string][]uint32   // label → the endpoints that it leads to
-	led    map[string]bool       // labels that lead to somebody who is published
-	ofEps  map[string]uint32     // endpoints, as a string of their numbers → node
-	few    []uint32              // room for the records of an endpoint,
-	many   []uint32              // and of a set
-	target []uint32              // of each SRV record: the first endpoint that its target is
+	shown    func(condition) bool // what makes an endpoint one that is published
+	weighted bool                 // not all weights are the same
+	spreads  bool                 // a target of SRV records is several endpoints, and not all in one place
 
-	spreads bool // a target of SRV records is several endpoints, and not all in one place
+	*room
+}
+
+// room is what compiles work in, one after the other.
+type room struct {
+	eps       []endpoint
+	mixed     []endpoint // not yet in order of their places
+	reports   []report
+	byAddress []uint32              // endpoints in order of address, host name and pod
+	places    []place               // where endpoints are
+	inPlace   []uint32              // of each of mixed: the index of its place
+	called    []labelled            // endpoints by host name and by pod name, in order
+	groups    []group               // of each label: the endpoints that it leads to
+	members   []uint32              // of groups, one after the other
+	taken     map[netip.Addr]uint32 // labels, by the address that they look like
+	ofEps     map[string]uint32     // several endpoints, as a string of their numbers → node
+	portsOf   []endpointPort        // of all endpoints, one after the other
+	srvOf     []uint32              // likewise: their SRV records
+	group     []uint32              // endpoints of one address, in order
+	few       []uint32              // records of an endpoint,
+	many      []uint32              // and of a set
+	target    []uint32              // of each SRV record: the first endpoint that its target is
+	wire      []byte                // of SRV records
+	made      []node
+	picked    []uint32
+	text      []byte
+
+	placeAt        map[where]uint32
+	known          map[placeNames]where
+	zoneOf, inside united
 }
 
 // endpoint is what several slices say of one address, host name and pod.
@@ -137,20 +162,44 @@ type endpoint struct {
 
 	ports     []endpointPort
 	srv       []uint32 // the SRV record of each port, none without a name
-	name      string   // the label that SRV and PTR records point to; empty: none
-	kind      nameKind
+	kind      nameKind // of the name that SRV and PTR records point to
+	label     uint32   // the index of that name in labels, plus one; 0 for an address with dashes
 	published bool
 	named     bool // its name has records
+
+	record uint32 // of the address
+	first  bool   // that record is where this endpoint is
+	lead   uint32 // the first endpoint of the same name,
+	next   uint32 // and the next; 0 for none
+	single uint32 // the node of it alone, plus one; 0 for none yet
 }
+
+type placeNames struct{ node, zone, region string }
 
 // nameKind is what an endpoint's name is.
 type nameKind uint8
 
 const (
-	hostName nameKind = iota
+	noName nameKind = iota
+	hostName
 	podName
 	dashedName
 )
+
+// name is what SRV and PTR records call an endpoint, empty for none.
+func (e *endpoint) name() string { return string(e.appendName(nil)) }
+
+func (e *endpoint) appendName(dst []byte) []byte {
+	switch e.kind {
+	case hostName:
+		return append(dst, e.host...)
+	case podName:
+		return append(dst, e.pod...)
+	case dashedName:
+		return appendDashed(dst, e.addr)
+	}
+	return dst
+}
 
 type identity struct {
 	addr      netip.Addr
@@ -160,6 +209,34 @@ type identity struct {
 type endpointPort struct {
 	registry.Port
 	condition
+}
+
+// report is what one slice says of an endpoint.
+type report struct {
+	identity
+	slice *registry.Slice
+	says  *registry.Endpoint
+}
+
+// place is where some endpoints are.
+type place struct {
+	where
+	node, zone, region string
+	rank               uint32 // in order of places
+}
+
+// labelled is an endpoint that has a label.
+type labelled struct {
+	label string
+	pod   bool // it is a pod's name, and no host name
+	ep    uint32
+}
+
+// group is the endpoints that a label leads to: members[start:end].
+type group struct {
+	start, end uint32
+	pods       bool // by their pods' names
+	published  bool // one of them is
 }
 
 // condition is what slices say of an endpoint. One that is ready in any slice is
@@ -188,44 +265,120 @@ var fallbackRules = [...]func(condition) bool{FallbackNone: isNone, FallbackServ
 
 // collect merges the endpoints of all slices and puts them in order of their places.
 func (c *compiler) collect(svc *registry.Service) {
-	total := 0
-	for _, sl := range svc.Slices {
-		total += len(sl.Endpoints)
-	}
-	seen := make(map[identity]int, total)
-	c.eps = make([]endpoint, 0, total)
+	c.reports = c.reports[:0]
 	for _, sl := range svc.Slices {
 		for i := range sl.Endpoints {
 			in := &sl.Endpoints[i]
-			id := c.identify(in)
-			at, ok := seen[id]
-			if !ok {
-				at = len(c.eps)
-				seen[id] = at
-				c.eps = append(c.eps, endpoint{identity: id, condition: conditionOf(in)})
-			}
-			e := &c.eps[at]
-			e.condition = e.condition.with(conditionOf(in))
-			e.tell(in, sl.Created)
-			for _, p := range sl.Ports {
+			c.reports = append(c.reports, report{c.identify(in), sl, in})
+		}
+	}
+	c.merge()
+	c.locate()
+	for i := range c.eps {
+		e := &c.eps[i]
+		e.weight = c.settings.Weights.of(e.host, e.pod, e.addr, e.node, e.zone)
+		c.weighted = c.weighted || max(1, e.weight) != max(1, c.eps[0].weight)
+	}
+}
+
+// merge makes one endpoint of all reports of one address, host name and pod. They come
+// in order of those.
+func (c *compiler) merge() {
+	order := resize(&c.byAddress, len(c.reports))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(i, j uint32) int {
+		a, b := &c.reports[i], &c.reports[j]
+		if d := a.addr.Compare(b.addr); d != 0 {
+			return d
+		}
+		return cmp.Or(strings.Compare(a.host, b.host), strings.Compare(a.pod, b.pod), cmp.Compare(i, j))
+	})
+	c.mixed, c.portsOf = c.mixed[:0], c.portsOf[:0]
+	for at := 0; at < len(order); {
+		r := &c.reports[order[at]]
+		e := endpoint{identity: r.identity, condition: conditionOf(r.says)}
+		from := len(c.portsOf)
+		for ; at < len(order) && c.reports[order[at]].identity == r.identity; at++ {
+			r := &c.reports[order[at]]
+			of := conditionOf(r.says)
+			e.condition = e.condition.with(of)
+			e.tell(r.says, r.slice.Created)
+			for _, p := range r.slice.Ports {
 				if p.Name != "" && p.Number != 0 { // Kubernetes DNS specification 2.4.2: named ports
-					e.ports = append(e.ports, endpointPort{p, conditionOf(in)})
+					c.portsOf = append(c.portsOf, endpointPort{p, of})
 				}
 			}
 		}
+		e.ports = c.portsOf[from:] // where they end up, if that grows
+		c.mixed = append(c.mixed, e)
 	}
-	for i := range c.eps {
-		e := &c.eps[i]
-		e.where = c.ids.give(e.node, e.zone, e.region)
-		e.weight = c.settings.Weights.of(e.host, e.pod, e.addr, e.node, e.zone)
+	from := 0
+	for i := range c.mixed {
+		e := &c.mixed[i]
+		e.ports = c.portsOf[from : from+len(e.ports) : from+len(e.ports)]
+		from += len(e.ports)
+	}
+}
+
+// locate puts the endpoints in order of their places, and those of one place in the order
+// in which they are: by names and not by numbers, which are others on each replica.
+func (c *compiler) locate() {
+	clear(c.placeAt)
+	c.places = c.places[:0]
+	in := resize(&c.inPlace, len(c.mixed))
+	for i := range c.mixed {
+		e := &c.mixed[i]
+		names := placeNames{e.node, e.zone, e.region}
+		w, ok := c.known[names]
+		if !ok {
+			w = c.ids.give(e.node, e.zone, e.region)
+			c.known[names] = w
+		}
+		at, ok := c.placeAt[w]
+		if !ok {
+			at = uint32(len(c.places))
+			c.placeAt[w] = at
+			c.places = append(c.places, place{w, e.node, e.zone, e.region, 0})
+		}
+		in[i] = at
 	}
 	c.unite()
-	// By names and not by numbers, which are others on each replica.
-	slices.SortFunc(c.eps, func(a, b endpoint) int {
-		return cmp.Or(
-			compareFolded(a.region, b.region), compareFolded(a.zone, b.zone), compareFolded(a.node, b.node),
-			a.addr.Compare(b.addr), strings.Compare(a.host, b.host), strings.Compare(a.pod, b.pod))
-	})
+	order := resize(&c.many, len(c.places))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(i, j uint32) int { return c.places[i].compare(&c.places[j]) })
+	ends := resize(&c.few, len(c.places)) // of each rank: where the next of its endpoints goes
+	clear(ends)
+	for i, at := range order {
+		p := &c.places[at]
+		if p.rank = uint32(i); i > 0 && p.compare(&c.places[order[i-1]]) == 0 {
+			p.rank = c.places[order[i-1]].rank
+		}
+	}
+	for _, at := range in {
+		ends[c.places[at].rank]++
+	}
+	sum := uint32(0)
+	for i, n := range ends {
+		ends[i], sum = sum, sum+n
+	}
+	c.eps = resize(&c.room.eps, len(c.mixed))
+	c.byAddress = c.byAddress[:len(c.mixed)]
+	for i, at := range in {
+		p := &c.places[at]
+		e := &c.eps[ends[p.rank]]
+		*e = c.mixed[i]
+		e.zone, e.region, e.where = p.zone, p.region, p.where
+		c.byAddress[i] = ends[p.rank]
+		ends[p.rank]++
+	}
+}
+
+func (p *place) compare(q *place) int {
+	return cmp.Or(compareFolded(p.region, q.region), compareFolded(p.zone, q.zone), compareFolded(p.node, q.node))
 }
 
 // compareFolded compares names that are numbered whatever their case.
@@ -240,23 +393,24 @@ func compareFolded(a, b string) int {
 // that they stand side by side: the first by name that one of them has. The region of
 // a zone is that of its Nodes where they have one.
 func (c *compiler) unite() {
-	zones, regions := united{}, united{}
-	for i := range c.eps {
-		zones.note(c.eps[i].where.node, c.eps[i].zone)
+	clear(c.zoneOf)
+	clear(c.inside)
+	for i := range c.places {
+		c.zoneOf.note(c.places[i].where.node, c.places[i].zone)
 	}
-	for i := range c.eps {
-		e := &c.eps[i]
-		if z := zones.of(e.where.node); z != "" {
-			e.zone, e.where.zone = z, c.ids.zones.give(z)
+	for i := range c.places {
+		p := &c.places[i]
+		if z := c.zoneOf[p.where.node]; z != "" && z != p.zone {
+			p.zone, p.where.zone = z, c.ids.zones.give(z)
 		}
-		regions.note(e.where.zone, e.region)
+		c.inside.note(p.where.zone, p.region)
 	}
-	for i := range c.eps {
-		e := &c.eps[i]
-		if r := c.regions[e.where.zone]; r != 0 {
-			e.region, e.where.region = c.ids.regions.text(r), r
-		} else if r := regions.of(e.where.zone); r != "" {
-			e.region, e.where.region = r, c.ids.regions.give(r)
+	for i := range c.places {
+		p := &c.places[i]
+		if r := c.regions[p.where.zone]; r != 0 {
+			p.region, p.where.region = c.ids.regions.text(r), r
+		} else if r := c.inside[p.where.zone]; r != "" && r != p.region {
+			p.region, p.where.region = r, c.ids.regions.give(r)
 		}
 	}
 }
@@ -265,12 +419,14 @@ func (c *compiler) unite() {
 type united map[uint32]string
 
 func (u united) note(id uint32, name string) {
-	if have, ok := u[id]; id != 0 && name != "" && (!ok || strings.ToLower(name) < strings.ToLower(have)) {
+	have, ok := u[id]
+	if id == 0 || name == "" || have == name {
+		return
+	}
+	if !ok || strings.ToLower(name) < strings.ToLower(have) {
 		u[id] = name
 	}
 }
-
-func (u united) of(id uint32) string { return u[id] }
 
 // tell takes over where a slice has an endpoint, if that knows better than what was
 // told before.
@@ -317,9 +473,9 @@ func (s *service) identify(e *registry.Endpoint) identity {
 // publish finds out who is published and who has a name: those, and all that serve.
 func (c *compiler) publish() {
 	c.shown = readinessRules[c.settings.Publish]
-	if !slices.ContainsFunc(c.eps, func(e endpoint) bool { return c.shown(e.condition) }) {
+	if !c.any(c.shown) {
 		c.shown = fallbackRules[c.settings.Fallback]
-		c.fallsBack = slices.ContainsFunc(c.eps, func(e endpoint) bool { return c.shown(e.condition) })
+		c.fallsBack = c.any(c.shown)
 	}
 	for i := range c.eps {
 		e := &c.eps[i]
@@ -327,6 +483,15 @@ func (c *compiler) publish() {
 		e.named = e.published || e.serving || e.ready
 		c.named = c.named || e.named
 	}
+}
+
+func (c *compiler) any(is func(condition) bool) bool {
+	for i := range c.eps {
+		if is(c.eps[i].condition) {
+			return true
+		}
+	}
+	return false
 }
 
 // fits says whether a label can stand before the Service's name. With an underscore
@@ -341,45 +506,81 @@ func (s *service) fitsPort(p registry.Port) bool {
 	return len(p.Name) < maxLabel && len(s.suffix)+2+len(p.Name)+1+len(protocolLabels[p.Protocol]) <= maxName
 }
 
+// fitsDashed says whether an address with dashes can.
+func (s *service) fitsDashed(addr netip.Addr) bool {
+	return len(s.suffix)+1+len("0000-0000-0000-0000-0000-0000-0000-0000") <= maxName || s.fits(dashed(addr))
+}
+
+// sameAddress yields the endpoints of each address, as a part of byAddress.
+func (c *compiler) sameAddress() iter.Seq[[]uint32] {
+	return func(yield func([]uint32) bool) {
+		for at := 0; at < len(c.byAddress); {
+			addr, end := c.eps[c.byAddress[at]].addr, at+1
+			for end < len(c.byAddress) && c.eps[c.byAddress[end]].addr == addr {
+				end++
+			}
+			if !yield(c.byAddress[at:end]) {
+				return
+			}
+			at = end
+		}
+	}
+}
+
 // addresses makes the A and AAAA records, each address once.
 func (c *compiler) addresses() {
-	c.v4, c.v6 = &addresses{list: list{size: sizeA}}, &addresses{list: list{size: sizeAAAA}}
-	// Of several endpoints with one address the one decides where it is that is ready,
-	// else that of the newest slice.
-	best := make(map[netip.Addr]int, len(c.eps))
+	n4, n6 := 0, 0
+	for eps := range c.sameAddress() {
+		// Of several endpoints with one address the one decides where it is that is ready,
+		// else that of the newest slice.
+		best := eps[0]
+		for _, i := range eps[1:] {
+			if t, had := &c.eps[i].told, &c.eps[best].told; t.beats(*had) || i < best && !had.beats(*t) {
+				best = i
+			}
+		}
+		c.eps[best].first = true
+		if c.eps[best].addr.Is4() {
+			n4++
+		} else {
+			n6++
+		}
+	}
+	c.v4, c.v6 = newAddresses(sizeA, n4), newAddresses(sizeAAAA, n6)
 	for i := range c.eps {
 		e := &c.eps[i]
-		if j, ok := best[e.addr]; !ok || e.told.beats(c.eps[j].told) {
-			best[e.addr] = i
-		}
-	}
-	c.at = make(map[netip.Addr]uint32, len(c.eps))
-	for i := range c.eps {
-		addr := c.eps[i].addr
-		if best[addr] != i {
+		if !e.first {
 			continue
 		}
-		f := c.family(addr)
-		c.at[addr] = uint32(f.len())
-		f.wire = appendAddr(f.wire, headerSize, c.ttl, addr)
+		f := c.family(e.addr)
+		e.record = uint32(f.len())
+		f.wire = appendAddr(f.wire, headerSize, c.ttl, e.addr)
 		f.pos = append(f.pos, uint32(i))
 	}
-	if c.v4.len() == 0 {
-		c.v4 = noAddresses[0]
-	}
-	if c.v6.len() == 0 {
-		c.v6 = noAddresses[1]
-	}
 	for _, f := range c.families() {
-		f.wire = slices.Clip(f.wire)
 		f.pos = compact(f.pos)
-		f.order = make([]uint32, f.len())
-		for i := range f.order {
-			f.order[i] = uint32(i)
+	}
+	for eps := range c.sameAddress() {
+		i := slices.IndexFunc(eps, func(i uint32) bool { return c.eps[i].first })
+		e := &c.eps[eps[i]]
+		f := c.family(e.addr)
+		f.order = append(f.order, e.record)
+		for _, i := range eps {
+			c.eps[i].record = e.record
 		}
-		slices.SortFunc(f.order, func(a, b uint32) int {
-			return strings.Compare(string(f.record(a)[fixedSize:]), string(f.record(b)[fixedSize:]))
-		})
+	}
+}
+
+// newAddresses makes room for so many records.
+func newAddresses(size, n int) *addresses {
+	if n == 0 {
+		return noAddresses[(size-sizeA)/(sizeAAAA-sizeA)]
+	}
+	return &addresses{
+		list:  list{wire: make([]byte, 0, n*size), size: size, pos: make([]uint32, 0, n)},
+		order: make([]uint32, 0, n),
+		names: make([]uint32, n),
+		nodes: make([]uint32, n),
 	}
 }
 
@@ -408,90 +609,175 @@ func compact(pos []uint32) []uint32 {
 // address with dashes, its pod's name, that leads back to it. A host name may be the
 // same as somebody else's pod or address: then that is not what those are called.
 func (c *compiler) owners() {
-	c.owner = map[string][]uint32{}
-	for i := range c.eps {
-		if h := c.eps[i].host; h != "" {
-			c.owner[h] = append(c.owner[h], uint32(i))
-		}
-	}
-	pods := map[string][]uint32{}
-	for i := range c.eps {
-		if p := c.eps[i].pod; p != "" {
-			pods[p] = append(pods[p], uint32(i))
-		}
-	}
-	for p, eps := range pods {
-		if _, taken := c.owner[p]; !taken {
-			c.owner[p] = eps
+	c.groupLabels()
+	clear(c.taken)
+	for i := range c.labels {
+		if addr, ok := parseDashed([]byte(c.labels[i].name)); ok && dashed(addr) == c.labels[i].name {
+			c.taken[addr] = uint32(i) + 1
 		}
 	}
 	for i := range c.eps {
 		e := &c.eps[i]
-		own := func(label string) bool { return slices.Contains(c.owner[label], uint32(i)) }
-		address := dashed(e.addr)
-		_, taken := c.owner[address]
-		switch {
+		pod := e.label // the index of its pod's name, where that leads to it
+		e.label = 0
+		switch taken := c.taken[e.addr]; {
 		case e.host != "":
-			e.name, e.kind = e.host, hostName
-		case c.podNames && e.pod != "" && own(e.pod):
-			e.name, e.kind = e.pod, podName
-		case c.fits(address) && (!taken || own(address)):
-			e.name, e.kind = address, dashedName
-		case e.pod != "" && own(e.pod):
-			e.name, e.kind = e.pod, podName
+			e.kind, e.label = hostName, pod
+		case c.podNames && pod != 0:
+			e.kind, e.label = podName, pod
+		case taken == 0 && c.fitsDashed(e.addr):
+			e.kind = dashedName
+		case taken != 0 && taken == pod: // its pod is called like its address
+			e.kind, e.label = dashedName, pod
+		case pod != 0:
+			e.kind, e.label = podName, pod
 		}
 	}
 }
 
-// srvs makes the SRV records, each port and target once.
-func (c *compiler) srvs() {
-	type record struct {
-		target string
-		number uint16
-	}
-	first := map[string]uint32{} // endpoint that a target is
-	var order []record
+// groupLabels makes the labels, and for each the group of endpoints that it leads to. Of
+// each endpoint it notes the label that is its host name, or else its pod's name if that
+// leads to it.
+func (c *compiler) groupLabels() {
+	c.called = c.called[:0]
 	for i := range c.eps {
-		e := &c.eps[i]
-		if e.name == "" {
-			continue
+		if e := &c.eps[i]; e.host != "" {
+			c.called = append(c.called, labelled{e.host, false, uint32(i)})
 		}
-		if at, ok := first[e.name]; !ok {
-			first[e.name] = uint32(i)
-		} else if c.eps[at].where != e.where {
-			c.spreads = true
-		}
-		for _, p := range e.ports {
-			order = append(order, record{e.name, p.Number})
+		if e := &c.eps[i]; e.pod != "" {
+			c.called = append(c.called, labelled{e.pod, true, uint32(i)})
 		}
 	}
-	slices.SortFunc(order, func(a, b record) int {
-		return cmp.Or(cmp.Compare(first[a.target], first[b.target]), cmp.Compare(a.number, b.number))
+	slices.SortFunc(c.called, func(a, b labelled) int {
+		switch d := strings.Compare(a.label, b.label); {
+		case d != 0:
+			return d
+		case a.pod != b.pod:
+			return sign(a.pod)
+		}
+		return cmp.Compare(a.ep, b.ep)
 	})
-	order = slices.Compact(order)
-	at := make(map[record]uint32, len(order))
-	c.srv.offs = make([]uint32, 1, len(order)+1)
-	for i, r := range order {
-		at[r] = uint32(i)
-		// A weight is never 0, which some clients read as "do not use". The priority
-		// is that of the asker.
-		weight := max(1, c.eps[first[r.target]].weight)
-		c.srv.wire = appendSRV(c.srv.wire, headerSize, c.ttl, 0, weight, r.number, r.target, len(c.suffix))
-		c.srv.offs = append(c.srv.offs, uint32(len(c.srv.wire)))
-		c.srv.pos = append(c.srv.pos, first[r.target])
-	}
-	c.srv.wire = slices.Clip(c.srv.wire)
-	c.target = c.srv.pos
-	c.srv.pos = compact(c.srv.pos)
-	for i := range c.eps {
-		e := &c.eps[i]
-		for _, p := range e.ports {
-			if e.name != "" {
-				e.srv = append(e.srv, at[record{e.name, p.Number}])
-			}
+	n := 0
+	for i := range c.called {
+		if i == 0 || c.called[i].label != c.called[i-1].label {
+			n++
 		}
+	}
+	c.labels = make([]label, 0, n)
+	c.groups, c.members = c.groups[:0], c.members[:0]
+	for at := 0; at < len(c.called); {
+		name, pods := c.called[at].label, c.called[at].pod
+		g := group{start: uint32(len(c.members)), pods: pods}
+		c.labels = append(c.labels, label{name: name})
+		for ; at < len(c.called) && c.called[at].label == name; at++ {
+			if c.called[at].pod != pods {
+				continue // a host name beats a pod's
+			}
+			e := &c.eps[c.called[at].ep]
+			if e.host == "" || !pods {
+				e.label = uint32(len(c.labels))
+			}
+			g.published = g.published || e.published
+			c.members = append(c.members, c.called[at].ep)
+		}
+		g.end = uint32(len(c.members))
+		c.groups = append(c.groups, g)
 	}
 }
+
+// after is the next endpoint of the same name.
+func (c *compiler) after(i uint32) (next uint32, ok bool) {
+	next = c.eps[i].next
+	return next, next != 0
+}
+
+// owner are the endpoints that the label of an index leads to.
+func (c *compiler) owner(label int) []uint32 {
+	g := &c.groups[label]
+	return c.members[g.start:g.end]
+}
+
+// srvs makes the SRV records, each port and target once.
+func (c *compiler) srvs() {
+	c.join()
+	records, octets := 0, 0
+	for i := range c.eps {
+		e := &c.eps[i]
+		if e.kind != noName {
+			records += len(e.ports)
+			octets += len(e.ports) * (srvTarget + 1 + len(e.host) + len(e.pod) + len("255-255-255-255"))
+		}
+	}
+	c.srvOf = slices.Grow(c.srvOf[:0], records)
+	c.srv.offs = append(make([]uint32, 0, records+1), 0)
+	wire, pos := c.wire[:0], c.target[:0]
+	for i := range c.eps {
+		e := &c.eps[i]
+		if e.kind == noName || e.lead != uint32(i) {
+			continue
+		}
+		c.few = c.few[:0]
+		for j, more := uint32(i), true; more; j, more = c.after(j) {
+			for _, p := range c.eps[j].ports {
+				c.few = append(c.few, uint32(p.Number))
+			}
+		}
+		c.few = unique(c.few)
+		c.text = e.appendName(c.text[:0])
+		first := uint32(len(pos))
+		for _, number := range c.few {
+			// A weight is never 0, which some clients read as "do not use". The priority
+			// is that of the asker.
+			wire = appendSRV(wire, headerSize, c.ttl, 0, max(1, e.weight), uint16(number), c.text, len(c.suffix))
+			c.srv.offs = append(c.srv.offs, uint32(len(wire)))
+			pos = append(pos, uint32(i))
+		}
+		for j, more := uint32(i), true; more; j, more = c.after(j) {
+			e, from := &c.eps[j], len(c.srvOf)
+			for _, p := range e.ports {
+				at, _ := slices.BinarySearch(c.few, uint32(p.Number))
+				c.srvOf = append(c.srvOf, first+uint32(at))
+			}
+			e.srv = c.srvOf[from:len(c.srvOf):len(c.srvOf)]
+		}
+	}
+	c.srv.wire, c.srv.offs = slices.Clone(wire), slices.Clip(c.srv.offs)
+	c.wire, c.target = wire, pos
+	c.srv.pos = slices.Clone(compact(pos))
+}
+
+// join finds the endpoints that have one name, which are one target of SRV records.
+func (c *compiler) join() {
+	chain := func(eps []uint32, is func(*endpoint) bool) {
+		lead, last := uint32(none32), uint32(none32)
+		for _, i := range eps {
+			e := &c.eps[i]
+			if !is(e) {
+				continue
+			}
+			if last == none32 {
+				lead = i
+			} else {
+				c.eps[last].next = i
+				c.spreads = c.spreads || c.eps[lead].where != e.where
+			}
+			e.lead, last = lead, i
+		}
+	}
+	for l := range c.labels {
+		chain(c.owner(l), func(e *endpoint) bool { return e.kind != noName && int(e.label) == l+1 })
+	}
+	for eps := range c.sameAddress() {
+		if len(eps) > 1 {
+			c.few = append(c.few[:0], eps...)
+			eps = c.few
+			slices.Sort(eps)
+		}
+		chain(eps, func(e *endpoint) bool { return e.kind == dashedName && e.label == 0 })
+	}
+}
+
+const none32 = 1<<32 - 1
 
 // portNames lists the names of ports: those of the slices, and of the Service where
 // no endpoint has them.
@@ -506,7 +792,10 @@ func (c *compiler) portNames(svc *registry.Service) {
 			add(p)
 		}
 	}
-	for _, sl := range svc.Slices {
+	for i, sl := range svc.Slices {
+		if i > 0 && slices.Equal(sl.Ports, svc.Slices[i-1].Ports) {
+			continue
+		}
 		for _, p := range sl.Ports {
 			add(p)
 		}
@@ -522,72 +811,55 @@ func (p portName) compare(q portName) int {
 // names makes the nodes of host names, pod names and addresses, and ties each SRV
 // record to the node that its target names.
 func (c *compiler) names() {
-	for name := range c.owner {
-		c.labels = append(c.labels, label{name: name})
+	clear(c.ofEps)
+	c.made, c.picked = c.made[:0], c.picked[:0]
+	for l := range c.labels {
+		c.labels[l].node = c.node(c.owner(l))
 	}
-	slices.SortFunc(c.labels, func(a, b label) int { return strings.Compare(a.name, b.name) })
-	c.labels = slices.Clip(c.labels)
-
-	c.led = map[string]bool{}
-	for name, eps := range c.owner {
-		if slices.ContainsFunc(eps, func(i uint32) bool { return c.eps[i].published }) {
-			c.led[name] = true
+	for eps := range c.sameAddress() { // in order, so that nodes have the same numbers every time
+		if len(eps) > 1 {
+			c.group = append(c.group[:0], eps...)
+			eps = c.group
+			slices.Sort(eps)
 		}
+		e := &c.eps[eps[0]]
+		f := c.family(e.addr)
+		f.nodes[e.record] = c.node(eps)
+		f.names[e.record] = c.calledBy(eps)
 	}
-	c.ofEps = make(map[string]uint32, len(c.eps))
-	for i := range c.labels {
-		c.labels[i].node = c.node(c.owner[c.labels[i].name])
-	}
-	ofAddr := make(map[netip.Addr][]uint32, len(c.eps))
-	for i := range c.eps {
-		ofAddr[c.eps[i].addr] = append(ofAddr[c.eps[i].addr], uint32(i))
-	}
-	for _, f := range c.families() {
-		f.nodes, f.names = make([]uint32, f.len()), make([]uint32, f.len())
-	}
-	for i := range c.eps { // in order, so that nodes have the same numbers every time
-		addr := c.eps[i].addr
-		f, at, group := c.family(addr), c.at[addr], ofAddr[addr]
-		if group[0] == uint32(i) {
-			f.nodes[at] = c.node(group)
-			f.names[at] = c.called(group)
-		}
-	}
-
-	c.srvNode = make([]uint32, len(c.srv.offs)-1)
-	for r, first := range c.target {
-		e := &c.eps[first]
-		if j, ok := c.searchLabel([]byte(e.name)); ok {
-			c.srvNode[r] = c.labels[j].node &^ nameless
+	c.srvNode = make([]uint32, len(c.target))
+	for r, lead := range c.target {
+		e := &c.eps[lead]
+		if e.label != 0 {
+			c.srvNode[r] = c.labels[e.label-1].node &^ nameless
 		} else {
-			c.srvNode[r] = c.family(e.addr).nodes[c.at[e.addr]] &^ nameless
+			c.srvNode[r] = c.family(e.addr).nodes[e.record] &^ nameless
 		}
 	}
-	c.nodes, c.picks = slices.Clip(c.nodes), slices.Clip(c.picks)
+	c.nodes, c.picks = slices.Clone(c.made), slices.Clone(c.picked)
 }
 
-// called is what addresses.names holds for an address that these endpoints have: a
+// calledBy is what addresses.names holds for an address that these endpoints have: a
 // host name before a pod's name before the address itself.
-func (c *compiler) called(group []uint32) uint32 {
-	for _, kind := range []nameKind{hostName, podName, dashedName} {
-		for _, i := range group {
+func (c *compiler) calledBy(eps []uint32) uint32 {
+	for kind := hostName; kind <= dashedName; kind++ {
+		for _, i := range eps {
 			e := &c.eps[i]
-			if e.name == "" || e.kind != kind || !c.leadsTo(e) {
+			if e.kind != kind || !c.leadsTo(e) {
 				continue
 			}
-			j, _ := c.searchLabel([]byte(e.name))
 			switch kind {
 			case hostName:
-				return uint32(j) + 1
+				return e.label
 			case podName:
-				return uint32(j) + 1 | podNamed
+				return e.label | podNamed
 			}
 			return byAddress
 		}
 	}
 	// Their names lead to others, who are published.
-	for _, i := range group {
-		if address := dashed(c.eps[i].addr); c.eps[i].named && c.fits(address) && c.owner[address] == nil {
+	for _, i := range eps {
+		if e := &c.eps[i]; e.named && c.fitsDashed(e.addr) && c.taken[e.addr] == 0 {
 			return byAddress
 		}
 	}
@@ -596,7 +868,7 @@ func (c *compiler) called(group []uint32) uint32 {
 
 // leadsTo says whether the name of an endpoint leads to it, as answering has it.
 func (c *compiler) leadsTo(e *endpoint) bool {
-	return e.published || e.named && !c.led[e.name]
+	return e.published || e.named && (e.label == 0 || !c.groups[e.label-1].published)
 }
 
 // node makes the lists of a group of endpoints, or finds those of the same group.
@@ -608,33 +880,48 @@ func (c *compiler) node(eps []uint32) uint32 {
 	if !named {
 		mark = nameless
 	}
-	key := make([]byte, 0, 4*len(eps))
-	for _, e := range eps {
-		key = append(key, byte(e), byte(e>>8), byte(e>>16), byte(e>>24))
-	}
-	if n, ok := c.ofEps[string(key)]; ok {
-		return n | mark
-	}
-	var a, aaaa, srv []uint32
-	for _, i := range eps {
-		e := &c.eps[i]
-		if e.addr.Is4() {
-			a = append(a, c.at[e.addr])
-		} else {
-			aaaa = append(aaaa, c.at[e.addr])
+	if len(eps) == 1 {
+		e := &c.eps[eps[0]]
+		if e.single == 0 {
+			e.single = c.makeNode(eps) + 1
 		}
-		srv = append(srv, e.srv...)
+		return (e.single - 1) | mark
 	}
-	n := node{a: uint32(len(c.picks))}
-	c.picks = append(c.picks, c.inOrder(&c.v4.list, a)...)
-	n.aaaa = uint32(len(c.picks))
-	c.picks = append(c.picks, c.inOrder(&c.v6.list, aaaa)...)
-	n.srv = uint32(len(c.picks))
-	c.picks = append(c.picks, c.inOrder(&c.srv, srv)...)
-	n.end = uint32(len(c.picks))
-	c.nodes = append(c.nodes, n)
-	c.ofEps[string(key)] = uint32(len(c.nodes) - 1)
-	return uint32(len(c.nodes)-1) | mark
+	c.text = c.text[:0]
+	for _, e := range eps {
+		c.text = binary.LittleEndian.AppendUint32(c.text, e)
+	}
+	n, ok := c.ofEps[string(c.text)]
+	if !ok {
+		n = c.makeNode(eps)
+		c.ofEps[string(c.text)] = n
+	}
+	return n | mark
+}
+
+// makeNode makes the lists of these endpoints.
+func (c *compiler) makeNode(eps []uint32) uint32 {
+	n := node{a: uint32(len(c.picked))}
+	for _, v4 := range []bool{true, false} {
+		l, from := &c.v4.list, len(c.picked)
+		if !v4 {
+			l, n.aaaa = &c.v6.list, uint32(from)
+		}
+		for _, i := range eps {
+			if e := &c.eps[i]; e.addr.Is4() == v4 {
+				c.picked = append(c.picked, e.record)
+			}
+		}
+		c.picked = c.picked[:from+len(c.inOrder(l, c.picked[from:]))]
+	}
+	n.srv = uint32(len(c.picked))
+	for _, i := range eps {
+		c.picked = append(c.picked, c.eps[i].srv...)
+	}
+	c.picked = c.picked[:int(n.srv)+len(c.inOrder(&c.srv, c.picked[n.srv:]))]
+	n.end = uint32(len(c.picked))
+	c.made = append(c.made, n)
+	return uint32(len(c.made) - 1)
 }
 
 // inOrder are records as they stand at an endpoint's own name: by address for rank.Fixed.
@@ -651,6 +938,9 @@ func (c *compiler) inOrder(l *list, records []uint32) []uint32 {
 // answering are those of a group of endpoints that their common name leads to. It
 // leads to none of those returned where none of them is named.
 func (c *compiler) answering(eps []uint32) (some []uint32, named bool) {
+	if len(eps) == 1 {
+		return eps, c.eps[eps[0]].published || c.eps[eps[0]].named
+	}
 	for _, has := range []func(*endpoint) bool{
 		func(e *endpoint) bool { return e.published },
 		func(e *endpoint) bool { return e.named },
@@ -665,6 +955,23 @@ func (c *compiler) answering(eps []uint32) (some []uint32, named bool) {
 
 // unique sorts and removes what stands twice.
 func unique(v []uint32) []uint32 {
-	slices.Sort(v)
+	if !slices.IsSorted(v) {
+		slices.Sort(v)
+	}
 	return slices.Compact(v)
+}
+
+// resize makes room of that length, whatever is in it.
+func resize[T any](room *[]T, n int) []T {
+	*room = slices.Grow((*room)[:0], n)[:n]
+	return *room
+}
+
+// newRoom returns room to compile in.
+func newRoom() *room {
+	return &room{
+		taken: map[netip.Addr]uint32{}, ofEps: map[string]uint32{},
+		placeAt: map[where]uint32{}, known: map[placeNames]where{},
+		zoneOf: united{}, inside: united{},
+	}
 }

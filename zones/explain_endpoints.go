@@ -39,7 +39,7 @@ func (a *Answer) recompile(s *service, z *zone) *compiler {
 	}
 	c := &compiler{
 		service:  &service{suffix: s.suffix},
-		settings: &settings, podNames: z.endpointNames == ByPod, ids: &ids, regions: a.set.atlas.regions,
+		settings: &settings, podNames: z.endpointNames == ByPod, ids: &ids, regions: a.set.atlas.regions, room: newRoom(),
 	}
 	c.collect(s.source)
 	c.publish()
@@ -52,7 +52,7 @@ func (a *Answer) recompile(s *service, z *zone) *compiler {
 // explained is an endpoint of the compiler on its way into an Explanation.
 func (e *endpoint) explained() ExplainedEndpoint {
 	return ExplainedEndpoint{
-		Address: e.addr.String(), Name: e.name, Pod: e.pod, Node: e.node, Zone: e.zone, Region: e.region,
+		Address: e.addr.String(), Name: e.name(), Pod: e.pod, Node: e.node, Zone: e.zone, Region: e.region,
 		Conditions: e.condition.String(), Weight: int(e.weight),
 	}
 }
@@ -194,8 +194,10 @@ func (o *outcomes) toChoose() (shown [][]uint32, reasons []string, weighted bool
 
 // meant are the endpoints that a label means, whether it leads to them or not.
 func (c *compiler) meant(label string) (group []uint32) {
-	group, ok := c.owner[label]
-	if addr, isAddr := parseDashed([]byte(label)); !ok && isAddr {
+	if i, ok := c.searchLabel([]byte(label)); ok {
+		return c.owner(i)
+	}
+	if addr, isAddr := parseDashed([]byte(label)); isAddr {
 		for i := range c.eps {
 			if c.eps[i].addr == addr {
 				group = append(group, uint32(i))
@@ -255,8 +257,8 @@ func (o *outcomes) records(i uint32) (records []uint32, why string) {
 	case !a.own && !o.shown(e.condition):
 		return nil, "not " + readyWord(o.readiness())
 	case !a.glue:
-		return []uint32{o.c.at[e.addr]}, ""
-	case e.name == "":
+		return []uint32{o.c.eps[i].record}, ""
+	case e.kind == noName:
 		return nil, whyNameless
 	case len(e.ports) == 0:
 		return nil, whyUnnamed
@@ -278,7 +280,7 @@ func (o *outcomes) records(i uint32) (records []uint32, why string) {
 // shares says whether the name asked for is also an endpoint's.
 func (o *outcomes) shares(e *endpoint) bool {
 	label := o.name.label
-	if _, ok := o.c.owner[label]; ok {
+	if _, ok := o.c.searchLabel([]byte(label)); ok {
 		return e.host == label || e.pod == label && slices.IndexFunc(o.c.eps, func(e endpoint) bool { return e.host == label }) < 0
 	}
 	addr, ok := parseDashed([]byte(label))

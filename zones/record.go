@@ -61,12 +61,12 @@ func appendAddr(dst []byte, owner int, ttl uint32, addr netip.Addr) []byte {
 // appendSRV appends an SRV record, but for what follows the label in the name of its
 // target: so many octets, the same for all records of a Service. Targets are not
 // compressed (RFC 2782).
-func appendSRV(dst []byte, owner int, ttl uint32, priority, weight, port uint16, label string, suffix int) []byte {
+func appendSRV(dst []byte, owner int, ttl uint32, priority, weight, port uint16, label []byte, suffix int) []byte {
 	dst = appendFixed(dst, owner, TypeSRV, ttl, 6+1+len(label)+suffix)
 	dst = binary.BigEndian.AppendUint16(dst, priority)
 	dst = binary.BigEndian.AppendUint16(dst, weight)
 	dst = binary.BigEndian.AppendUint16(dst, port)
-	return appendLabel(dst, label)
+	return append(append(dst, byte(len(label))), label...)
 }
 
 // srvTarget is where the target stands in an SRV record.

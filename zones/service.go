@@ -3,7 +3,6 @@ package zones
 import (
 	"bytes"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 
 	"epdns/registry"
@@ -214,18 +213,7 @@ func (s *service) appendCanonical(dst []byte, addr netip.Addr, at int) []byte {
 		return append(dst, s.suffix...)
 	}
 	start := len(dst)
-	dst = addr.AppendTo(append(dst, 0))
-	if dst[start+1] == ':' {
-		dst = slices.Insert(dst, start+1, '0')
-	}
-	if dst[len(dst)-1] == ':' {
-		dst = append(dst, '0')
-	}
-	for i := start + 1; i < len(dst); i++ {
-		if dst[i] == '.' || dst[i] == ':' {
-			dst[i] = '-'
-		}
-	}
+	dst = appendDashed(append(dst, 0), addr)
 	dst[start] = byte(len(dst) - start - 1)
 	return append(dst, s.suffix...)
 }

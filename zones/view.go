@@ -417,7 +417,7 @@ func (c *compiler) address(e *endpoint, v4 bool) []uint32 {
 	if e.addr.Is4() != v4 {
 		return nil
 	}
-	c.few = append(c.few[:0], c.at[e.addr])
+	c.few = append(c.few[:0], e.record)
 	return c.few
 }
 
