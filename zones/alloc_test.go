@@ -86,6 +86,32 @@ func TestAnswersAllocateNothing(t *testing.T) {
 	}
 }
 
+// Nor do answers of a Service in parts.
+func TestPartsAllocateNothing(t *testing.T) {
+	for _, knobs := range []string{"topology=order", "topology=hints", "topology=nearest; min=20", "topology=off", "topology=order; order=rotate; limit=5"} {
+		set := served(t, ranked(t, 2000, knobs))
+		svc, _ := set.services[0].getString("\x03web\x04shop")
+		if svc.parts == nil || len(svc.parts.list) < 5 {
+			t.Fatalf("%s: it is not in parts", knobs)
+		}
+		a, out := NewAnswer(), make([]byte, 0, 1<<16)
+		for _, name := range []string{"", "_http._tcp.", "10-1-0-3.", "nope.", "a.pin._zone.", "_serving.", "_http._tcp.na1.prefer._node._all.", "nope.pin._zone."} {
+			q := Question{From: netip.MustParseAddr("10.1.0.2")}
+			q.Name, _ = ParseName(name + web)
+			for _, q.Type = range []uint16{TypeA, TypeAAAA, TypeSRV, TypeTXT} {
+				for _, size := range []int{512, 1 << 16} {
+					if got := testing.AllocsPerRun(10, func() {
+						set.Lookup(&q, a)
+						out, _, _ = a.AppendTo(out[:headerSize], 0, size, size)
+					}); got != 0 {
+						t.Errorf("%s: %s%d within %d: %v allocations", knobs, name, q.Type, size, got)
+					}
+				}
+			}
+		}
+	}
+}
+
 // Nor do the scopes of host names that several endpoints have.
 func TestSharedScopesAllocateNothing(t *testing.T) {
 	for _, knobs := range []string{"", "order=fixed", "order=hash; weights=zone:a=3", "weights=zone:a=3", "order=rotate; limit=3"} {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	"epdns/zones/rank"
 )
@@ -31,9 +32,10 @@ type Answer struct {
 	// What that name has: a set of records, one of the records made when asked
 	// for, PTR records, or a negative answer.
 	records    rrset
-	own        bool // an endpoint's own name
+	part       *part // that they are of, where they are of one
+	own        bool  // an endpoint's own name
 	ofNode     nodeSets
-	ofTarget   nodeSets // of an SRV record, records being explained as they were
+	ofTarget   nodeSets // of an SRV record
 	viewed     bool
 	viewOf     Readiness
 	scope      scope
@@ -75,6 +77,7 @@ type Answer struct {
 type appended struct {
 	at     int
 	record uint32
+	in     *piece // nil where the set is of one part
 }
 
 // maxChain is how many aliases are followed inside our zones: more are a loop or
@@ -97,16 +100,24 @@ const (
 // NewAnswer returns an Answer with room of its own.
 func NewAnswer() *Answer { return &Answer{client: rank.NewClient()} }
 
+// reset makes room for another answer. Structs are set each by itself: several at once
+// would be built somewhere else first.
 func (a *Answer) reset(s *Set) {
 	a.RCode, a.EDE = NoError, 0
-	a.set, a.zone, a.zoneAt, a.service = s, nil, 0, nil
+	a.set, a.zone, a.zoneAt, a.service, a.part = s, nil, 0, nil, nil
 	a.apexAt, a.reverseApex = 0, nil
 	a.hops = 0
-	a.records, a.glue, a.single, a.singleType = rrset{}, false, none, 0
-	a.own, a.viewed, a.scope = false, false, scope{}
-	a.order, a.segments, a.decision = a.order[:0], a.segments[:0], decision{}
-	a.asked, a.asker = false, asker{}
-	a.holders, a.ptrAddr = nil, netip.Addr{}
+	a.records = rrset{}
+	a.glue, a.single, a.singleType = false, none, 0
+	a.own, a.viewed = false, false
+	a.scope = scope{}
+	a.order = a.order[:0]
+	a.segments = a.segments[:0]
+	a.decision = decision{}
+	a.asked = false
+	a.asker = asker{}
+	a.holders = nil
+	a.ptrAddr = netip.Addr{}
 	a.isNegative, a.empty, a.negative = false, false, 0
 }
 
@@ -133,7 +144,8 @@ func (a *Answer) nxdomain() {
 // ask finds out who asks, once.
 func (a *Answer) ask() {
 	if !a.asked {
-		a.asked, a.asker = true, a.set.locate(a.question)
+		a.asked = true
+		a.set.locate(a.question, &a.asker)
 	}
 }
 
@@ -198,7 +210,10 @@ type Counts struct{ Answer, Authority, Additional uint16 }
 // answer was left out (TC, RFC 2181 section 9); addresses in the additional section
 // are left out before that and without a word.
 func (a *Answer) AppendTo(dst []byte, base, limit, extra int) (out []byte, n Counts, cut bool) {
-	w := writer{dst: dst, base: base, limit: base + limit, extra: base + min(limit, extra)}
+	var w writer // its fields one by one: all at once it would be built somewhere else first
+	w.dst, w.base = dst, base
+	w.limit = base + limit
+	w.extra = base + min(limit, extra)
 	owner := headerSize
 	for _, cname := range a.chain[:a.hops] {
 		at := len(w.dst) - base
@@ -268,7 +283,7 @@ func (a *Answer) appendRecords(w *writer, owner int, n *Counts) (cut bool) {
 	size := r.size
 	if size == 0 {
 		size = fixedSize + 6 + len(a.service.suffix) // no SRV record is shorter: a bound is enough
-		a.fitting = room * r.n / max(1, (len(r.wire)/r.len()+len(a.service.suffix))*r.count())
+		a.fitting = room * r.n / max(1, (r.octets()+len(a.service.suffix))*r.count())
 	}
 	want := room / size
 	if r.size == 0 || a.service.fit == Truncate {
@@ -286,58 +301,89 @@ func (a *Answer) appendRecords(w *writer, owner int, n *Counts) (cut bool) {
 	return written < len(a.order) && a.service.fit == Truncate
 }
 
-// appendAddresses appends A or AAAA records and returns how many.
+// appendAddresses appends A or AAAA records, as many as fit, and returns how many.
 func (a *Answer) appendAddresses(w *writer, owner int) (written int) {
-	size, wire := a.records.size, a.records.wire
+	size, wire, order := a.records.size, a.records.wire, a.order
 	var records []uint32
 	if a.records.ranking != nil {
+		if a.records.pieces != nil {
+			return a.gatherAddresses(w, owner)
+		}
 		records = a.records.records
 	}
-	dst, most := w.dst, w.limit-a.records.size
-	for i, k := range a.order {
-		if len(dst) > most {
-			w.dst = dst
-			return i
-		}
+	written = min(len(order), max(0, w.limit-len(w.dst))/size)
+	at := len(w.dst)
+	w.dst = slices.Grow(w.dst, written*size)[:at+written*size]
+	out := w.dst[at:]
+	for _, k := range order[:written] {
 		if records != nil {
 			k = records[k]
 		}
-		at := len(dst)
-		dst = append(dst, wire[int(k)*size:][:size]...)
-		if owner != headerSize {
-			setOwner(dst[at:], owner)
+		record := wire[int(k)*size:][:size]
+		if size == sizeA { // a copy of a known size takes no call
+			*(*[sizeA]byte)(out) = [sizeA]byte(record)
+		} else {
+			*(*[sizeAAAA]byte)(out) = [sizeAAAA]byte(record)
 		}
+		if owner != headerSize {
+			setOwner(out, owner)
+		}
+		out = out[size:]
 	}
-	w.dst = dst
+	return written
+}
+
+// gatherAddresses is appendAddresses where the records are of several parts.
+func (a *Answer) gatherAddresses(w *writer, owner int) (written int) {
+	for i, k := range a.order {
+		p, k := a.records.find(k)
+		record := p.record(p.at(k))
+		if !w.fits(len(record)) {
+			return i
+		}
+		at := len(w.dst)
+		w.dst = append(w.dst, record...)
+		setOwner(w.dst[at:], owner)
+	}
 	return len(a.order)
 }
 
 // appendSRVs appends SRV records and returns of how many endpoints all are there.
 func (a *Answer) appendSRVs(w *writer, owner int, n *Counts) (written int) {
-	r, suffix := &a.records, a.service.suffix
-	a.appended = a.appended[:0]
+	suffix := a.service.suffix
+	dst, most := w.dst, w.limit-len(suffix)
+	list := a.appended[:0]
 	in := 0 // segment
+each:
 	for i, endpoint := range a.order {
 		if i == a.segments[in].end {
 			in++
 		}
+		r := &a.records
+		var of *piece
+		if r.ranking != nil && r.pieces != nil {
+			of, endpoint = r.find(endpoint)
+			r = &of.rrset
+		}
 		for at, after := r.first(endpoint), r.after(endpoint); at < after; at++ {
 			k := r.at(at)
 			record := r.record(k)
-			if !w.fits(len(record) + len(suffix)) {
-				return i
+			at := len(dst)
+			if at+len(record) > most {
+				break each
 			}
-			at := len(w.dst)
-			w.dst = append(append(w.dst, record...), suffix...)
+			dst = append(append(dst, record...), suffix...)
 			if owner != headerSize {
-				setOwner(w.dst[at:], owner)
+				setOwner(dst[at:], owner)
 			}
-			a.segments[in].set(w.dst[at:])
-			a.appended = append(a.appended, appended{at - w.base, k})
-			n.Answer++
+			a.segments[in].set(dst[at:])
+			list = append(list, appended{at - w.base, k, of})
 		}
+		written++
 	}
-	return len(a.order)
+	w.dst, a.appended = dst, list
+	n.Answer += uint16(len(list))
+	return written
 }
 
 // set writes priority and weight of an SRV record.
@@ -353,9 +399,8 @@ func (s *segment) set(record []byte) {
 // appended, each target once, each of its sets whole or not at all (RFC 2181
 // section 9).
 func (a *Answer) appendGlue(w *writer, n *Counts) {
-	s := a.service
-	if len(a.seen) < len(s.nodes) {
-		a.seen = make([]uint32, len(s.nodes)+len(s.nodes)/2)
+	if n := a.service.countNodes(); len(a.seen) < n {
+		a.seen = make([]uint32, n+n/2)
 		a.round = 0
 	}
 	if a.round++; a.round == 0 { // wrapped
@@ -363,7 +408,12 @@ func (a *Answer) appendGlue(w *writer, n *Counts) {
 		a.round = 1
 	}
 	for _, srv := range a.appended {
-		at := s.srvNode[srv.record]
+		p, before := a.part, uint32(0)
+		if srv.in != nil {
+			p, before = srv.in.part, srv.in.nodes
+		}
+		node := p.target(srv.record)
+		at := before + p.number(node)
 		if a.seen[at] == a.round {
 			continue
 		}
@@ -372,34 +422,52 @@ func (a *Answer) appendGlue(w *writer, n *Counts) {
 			return
 		}
 		target := srv.at + srvTarget
-		a.ofTarget.fill(s, &s.nodes[at])
-		a.appendAddrs(w, target, &rrset{&s.v4.list, &a.ofTarget.a}, n)
-		a.appendAddrs(w, target, &rrset{&s.v6.list, &a.ofTarget.aaaa}, n)
+		v4, v6, _ := a.ofTarget.records(p, node)
+		appendAddrs(w, target, &p.v4.list, v4, n)
+		appendAddrs(w, target, &p.v6.list, v6, n)
 	}
 }
 
-// appendAddrs appends one target's addresses of one family. Past the reach of a
-// pointer the owner is written out.
-func (a *Answer) appendAddrs(w *writer, target int, r *rrset, n *Counts) {
-	size := r.size
+// appendAddrs appends one target's addresses of one family: these records of a list.
+// Past the reach of a pointer the owner is written out.
+func appendAddrs(w *writer, target int, l *list, records []uint32, n *Counts) {
+	if len(records) == 0 {
+		return
+	}
+	size := l.size
 	if target > maxPointer {
 		size += nameLen(w.dst[w.base+target:]) - 2
 	}
-	if !w.fits(r.count() * size) {
+	if !w.fits(len(records) * size) {
 		return
 	}
-	for i := range r.count() {
-		record := r.record(r.at(uint32(i)))
+	dst := w.dst
+	for _, k := range records {
+		record := l.record(k)
 		if target <= maxPointer {
-			at := len(w.dst)
-			w.dst = append(w.dst, record...)
-			setOwner(w.dst[at:], target)
+			at := len(dst)
+			dst = append(dst, record...)
+			setOwner(dst[at:], target)
 			continue
 		}
-		name := w.dst[w.base+target:]
-		w.dst = append(append(w.dst, name[:nameLen(name)]...), record[2:]...)
+		name := dst[w.base+target:]
+		dst = append(append(dst, name[:nameLen(name)]...), record[2:]...)
 	}
-	n.Additional += uint16(r.count())
+	w.dst = dst
+	n.Additional += uint16(len(records))
+}
+
+// recordsOf are the records of a set, until it is called again. Of a Service in parts
+// there are none: only a nameserver is asked for them, which is whole or not at all.
+func (a *Answer) recordsOf(x *set) []uint32 {
+	a.order = a.order[:0]
+	if x.ranking != nil && x.pieces != nil {
+		return nil
+	}
+	for i := range x.count() {
+		a.order = append(a.order, x.at(uint32(i)))
+	}
+	return a.order
 }
 
 // appendPointers appends one PTR record for each Service that names the address, all
@@ -408,7 +476,7 @@ func (a *Answer) appendPointers(w *writer, owner int, n *Counts) (cut bool) {
 	ttl := uint32(math.MaxUint32)
 	for i := range a.holders {
 		if len(a.holders) > 1 && a.holders[i].named {
-			s, _ := a.set.services[0].getString(a.holders[i].key)
+			s, _ := a.set.services[0].getString(a.holders[i].by.key)
 			ttl = min(ttl, s.ttl)
 		}
 	}
@@ -416,11 +484,10 @@ func (a *Answer) appendPointers(w *writer, owner int, n *Counts) (cut bool) {
 		if !a.holders[i].named {
 			continue
 		}
-		s, _ := a.set.services[0].getString(a.holders[i].key)
-		at, _ := s.findAddr(a.ptrAddr)
+		s, _ := a.set.services[0].getString(a.holders[i].by.key)
 		mark := len(w.dst)
 		w.dst = appendFixed(w.dst, owner, TypePTR, min(ttl, s.ttl), 0)
-		w.dst = s.appendCanonical(w.dst, a.ptrAddr, at)
+		w.dst = s.appendCanonical(w.dst, a.ptrAddr)
 		length := len(w.dst) - mark - fixedSize
 		w.dst[mark+fixedSize-2], w.dst[mark+fixedSize-1] = byte(length>>8), byte(length)
 		if !w.keep(mark) {
@@ -459,8 +526,8 @@ func (a *Answer) appendSingle(w *writer, owner int, n *Counts) (cut bool) {
 		case s == nil:
 			a.appendNameservers(w, target, primary, TypeANY, &n.Additional)
 		default:
-			a.appendAddrs(w, target, &rrset{&s.v4.list, &s.published.a}, n)
-			a.appendAddrs(w, target, &rrset{&s.v6.list, &s.published.aaaa}, n)
+			appendAddrs(w, target, &s.v4.list, a.recordsOf(&s.published.a), n)
+			appendAddrs(w, target, &s.v6.list, a.recordsOf(&s.published.aaaa), n)
 		}
 		return false
 	case singleExplain:

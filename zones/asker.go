@@ -16,8 +16,8 @@ type asker struct {
 }
 
 // locate finds out where an asker is: by the subnet that a trusted forwarder gives,
-// else by its own address. The first source that knows decides.
-func (s *Set) locate(q *Question) (a asker) {
+// else by its own address. The first source that knows decides. It fills a, which is new.
+func (s *Set) locate(q *Question, a *asker) {
 	addr, most := q.From, 128
 	if q.Subnet.IsValid() {
 		addr = q.Subnet.Addr()
@@ -26,29 +26,28 @@ func (s *Set) locate(q *Question) (a asker) {
 		}
 		if q.Subnet.Bits() == 0 {
 			a.neutral = true // who does not want to be located
-			return a
+			return
 		}
 	} else if s.cfg.sharedCaches.contains(addr) {
 		a.neutral = true
-		return a
+		return
 	}
 	if !addr.IsValid() {
-		return a
+		return
 	}
 	n := toNumber(addr)
 	a.key = rank.Mix(rank.Mix(n.hi) ^ n.lo)
 	if most == 128 {
-		var buf [16]byte
-		holders, _ := s.index.get(addrKey(&buf, addr))
+		holders := s.index.get(addr)
 		for i := range holders {
-			if holders[i].clusterDNS && !q.Subnet.IsValid() {
+			if holders[i].by.clusterDNS && !q.Subnet.IsValid() {
 				a.neutral = true
-				return a
+				return
 			}
 		}
 		if best := bestOf(holders); best != nil && s.without&FromEndpoints == 0 {
-			a.where, a.source, a.same = best.where, FromEndpoints, 128
-			return a
+			a.where, a.source, a.same = *best.place, FromEndpoints, 128
+			return
 		}
 	}
 	of := ^s.without
@@ -57,7 +56,7 @@ func (s *Set) locate(q *Question) (a asker) {
 		if q.Subnet.IsValid() {
 			a.same = s.atlas.cluster.same(n, at, e, most)
 		}
-		return a
+		return
 	}
 	if e, at := s.atlas.places.find(n, most, of); e != nil {
 		a.where, a.source = e.where, e.source
@@ -65,10 +64,9 @@ func (s *Set) locate(q *Question) (a asker) {
 			_, in := s.atlas.cluster.find(n, most, of)
 			a.same = max(s.atlas.places.same(n, at, e, most), s.atlas.cluster.same(n, in, nil, most))
 		}
-		return a
+		return
 	}
 	a.same = most
-	return a
 }
 
 // Trusts says whether a forwarder's EDNS Client Subnet is to be believed.

@@ -3,6 +3,7 @@ package zones
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,15 +79,18 @@ func BenchmarkChange(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			builder, _ := NewBuilder(Config{Zones: []Zone{DefaultZone("registry.local")}})
 			now := time.Unix(1_800_000_000, 0)
-			one, two := bigService(n, 500), bigService(n, 500)
-			two.Slices[0].Endpoints[0].Addr = netip.AddrFrom4([4]byte{10, 255, 0, 1})
-			two.Slices[0].Endpoints[0].Pod = "other"
+			one := bigService(n, 500)
+			two, other := *one, bigService(min(n, 100), 500).Slices[0]
+			other.Endpoints[0].Addr = netip.AddrFrom4([4]byte{10, 255, 0, 1})
+			other.Endpoints[0].Pod = "other"
+			two.Slices = slices.Clone(one.Slices)
+			two.Slices[0] = other
 			builder.Build([]*registry.Service{one}, now)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				svc := one
 				if i%2 == 0 {
-					svc = two
+					svc = &two
 				}
 				builder.Build([]*registry.Service{svc}, now)
 			}

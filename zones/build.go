@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"epdns/registry"
@@ -21,11 +20,11 @@ type Builder struct {
 	last     *Set
 	numbered time.Time // when the last serial was given
 
-	room     *room // to compile in
-	ids      ids
-	known    int  // nodes that ids had when it was made anew
-	podCIDRs lies // how far the podCIDRs can be believed
-	churn    churn
+	room  *room // to compile in
+	ids   ids
+	known int // nodes that ids had when it was made anew
+	churn churn
+	index indexer
 
 	nodes        []*registry.Node // for the next Build
 	nodesChanged bool
@@ -67,6 +66,7 @@ func NewBuilder(c Config) (*Builder, error) {
 	set := &Set{cfg: cfg, services: make([]table[*service], len(cfg.zones)), namespaces: make([]table[int], len(cfg.zones))}
 	set.transfer = set
 	b := &Builder{cfg: cfg, last: set, room: newRoom(), churn: churn{ttl: seconds(c.ChurnTTL)}}
+	b.index.reverse = cfg.reverse
 	set.atlas = newAtlas(nil, &cfg.clients, &b.ids)
 	set.ids, set.without = b.ids, cfg.clients.Off
 	return b, nil
@@ -79,7 +79,7 @@ const spareNames = 1024
 func (b *Builder) Last() *Set { return b.last }
 
 // SetNodes says what all the Nodes are. They count from the next Build on, which costs
-// as much as there are addresses.
+// as much as there are Nodes, and addresses on those that differ.
 func (b *Builder) SetNodes(nodes []*registry.Node) {
 	b.nodes, b.nodesChanged = nodes, true
 }
@@ -98,18 +98,21 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 	changed = b.churn.settle(changed, now, b.last)
 	forget := b.ids.len() > 2*b.known+spareNames && b.last.synced
 	if forget { // numbers of names that are long gone
-		b.ids, b.room = ids{}, newRoom()
+		b.ids = ids{}
+		b.index.places = nil
+		b.room = b.room.anew()
 		changed = b.all(changed, func(*service) bool { return true })
 	}
+	moved := false // a zone is in another region
 	if forget || b.nodesChanged {
 		next.atlas = newAtlas(b.nodes, &b.cfg.clients, &b.ids)
 		b.nodesChanged = false
-		if !forget && !maps.Equal(next.atlas.regions, b.last.atlas.regions) {
+		if moved = !maps.Equal(next.atlas.regions, b.last.atlas.regions); moved && !forget {
 			changed = b.all(changed, b.last.atlas.movedTo(next.atlas))
 		}
 	}
 
-	index, blocks := next.index.edit(), next.blocks.edit()
+	b.index.start(&next.index, &next.blocks, b.last.atlas)
 	for i, z := range b.cfg.zones {
 		compiled, namespaces := next.services[i].edit(), next.namespaces[i].edit()
 		for _, svc := range changed {
@@ -117,7 +120,11 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 			old, had := compiled.getString(key)
 			var made *service
 			if svc.Exists {
-				made = compile(svc, z, &b.ids, next.atlas.regions, b.churn.ttl, hot[svc.Key], b.room)
+				again := old
+				if forget || moved {
+					again = nil
+				}
+				made = compile(svc, z, &b.ids, next.atlas.regions, b.churn.ttl, hot[svc.Key], b.room, again)
 			}
 			if made != nil {
 				made.takeOver(old)
@@ -129,18 +136,21 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 				add(namespaces, string(appendLabel(nil, svc.Namespace)), sign(made != nil))
 			}
 			if i == 0 { // PTR records point into the first zone
-				b.reindex(b.last.atlas, index, blocks, key, old, made)
+				b.index.move(key, old, made)
 			}
 		}
 		next.services[i], next.namespaces[i] = compiled.done(), namespaces.done()
 	}
-	next.index, next.blocks = index.done(), blocks.done()
-	b.podCIDRs.move(b.last.atlas, next.atlas, &next.index)
+	if b.room.isLarge() {
+		b.room = b.room.anew()
+	}
+	next.index, next.blocks = b.index.done()
+	b.index.podCIDRs.move(b.last.atlas, next.atlas, &next.index)
 	if forget || !b.last.synced {
 		b.known = b.ids.len()
 	}
 	next.without = b.cfg.clients.Off
-	if b.podCIDRs.tooMany() {
+	if b.index.podCIDRs.tooMany() {
 		next.without |= FromPodCIDRs
 	}
 	next.ids = b.ids
@@ -260,183 +270,16 @@ func sign(up bool) int {
 	return -1
 }
 
-// reindex moves the addresses of one Service in the reverse index.
-func (b *Builder) reindex(atlas *atlas, index *edit[[]holder], blocks *edit[int], key string, old, now *service) {
-	var buf [16]byte
-	put := func(addr netip.Addr, was, next []holder) {
-		b.podCIDRs.change(atlas, addr, was, next)
-		if k := string(addrKey(&buf, addr)); len(next) > 0 {
-			index.set(k, next)
-		} else {
-			index.remove(k)
-		}
-		if anyNamed(was) != anyNamed(next) {
-			b.countBlocks(blocks, addr, sign(anyNamed(next)))
-		}
-	}
-	if old != nil {
-		for addr := range old.addrs() {
-			if now != nil {
-				if _, stays := now.findAddr(addr); stays {
-					continue
-				}
-			}
-			holders, _ := index.get(addrKey(&buf, addr))
-			put(addr, holders, without(holders, key))
-		}
-	}
-	if now == nil {
-		return
-	}
-	for h, addr := range now.holders(key) {
-		holders, _ := index.get(addrKey(&buf, addr))
-		if slices.Contains(holders, h) {
-			continue
-		}
-		next := append(without(holders, key), h)
-		slices.SortFunc(next, func(a, b holder) int {
-			if a.host != b.host {
-				return sign(b.host)
-			}
-			return strings.Compare(a.key, b.key)
-		})
-		put(addr, holders, next)
-	}
-}
-
-func anyNamed(holders []holder) bool {
-	for i := range holders {
-		if holders[i].named {
-			return true
-		}
-	}
-	return false
-}
-
-// without copies the list, but for one Service.
-func without(holders []holder, key string) []holder {
-	return slices.DeleteFunc(slices.Clone(holders), func(h holder) bool { return h.key == key })
-}
-
-// lies counts the addresses of endpoints whose Nodes are known, hostNetwork aside, and
-// those of them that lie in a podCIDR of another Node: some networks give podCIDRs no
-// meaning.
-type lies struct{ of, in int }
-
-// tooMany says that podCIDRs tell nothing. There is one threshold both ways, so that
-// replicas agree whatever they have seen before.
-func (l *lies) tooMany() bool { return l.of >= 20 && l.in*10 > l.of }
-
-// change counts an address whose holders change.
-func (l *lies) change(a *atlas, addr netip.Addr, was, next []holder) {
-	l.count(a, addr, was, -1)
-	l.count(a, addr, next, 1)
-}
-
-func (l *lies) count(a *atlas, addr netip.Addr, holders []holder, by int) {
-	best := bestOf(holders)
-	if best == nil || best.where.node == 0 {
-		return
-	}
-	n := toNumber(addr)
-	if e, _ := a.cluster.find(n, 128, FromNodes); e != nil {
-		return
-	}
-	l.of += by
-	if e, _ := a.cluster.find(n, 128, FromPodCIDRs); e != nil && e.where.node != best.where.node {
-		l.in += by
-	}
-}
-
-// move counts by another atlas: anew what lies in prefixes that only one of them has.
-func (l *lies) move(from, to *atlas, index *table[[]holder]) {
-	if from == to || slices.Equal(from.cluster.entries, to.cluster.entries) {
-		return
-	}
-	have := map[rangeEntry]int{}
-	for i, entries := range [][]rangeEntry{from.cluster.entries, to.cluster.entries} {
-		for _, e := range entries {
-			e.parent = 0
-			have[e] |= i + 1
-		}
-	}
-	var others []rangeEntry
-	for e, in := range have {
-		if in != 3 {
-			others = append(others, e)
-		}
-	}
-	differ := newRanges(others)
-	index.all(func(key string, holders []holder) bool {
-		addr, _ := netip.AddrFromSlice([]byte(key))
-		if e, _ := differ.find(toNumber(addr), 128, ^Sources(0)); e != nil {
-			l.count(from, addr, holders, -1)
-			l.count(to, addr, holders, 1)
-		}
-		return true
-	})
-}
-
-// bestOf is the one that knows best where an address is, nil if none does.
-func bestOf(holders []holder) (best *holder) {
-	for i := range holders {
-		if h := &holders[i]; h.where != (where{}) && (best == nil || h.tellsBetter(best)) {
-			best = h
-		}
-	}
-	return best
-}
-
-// countBlocks counts an address in each reverse name between its own and the apex
-// of the reverse zone it lies in. They exist while anything is below (RFC 8020).
-func (b *Builder) countBlocks(blocks *edit[int], addr netip.Addr, by int) {
-	for _, z := range b.cfg.reverse {
-		if !z.block.contains(addr) {
-			continue
-		}
-		for n := z.block.n + 1; n < z.block.parts; n++ {
-			above := blockOf(addr, n)
-			add(blocks, string(above.key()), by)
-		}
-	}
-}
-
 // addrs yields every address of a Service.
 func (s *service) addrs() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
-		for _, f := range s.families() {
-			for i := range f.len() {
-				if addr, _ := netip.AddrFromSlice(f.record(uint32(i))[fixedSize:]); !yield(addr) {
-					return
+		for p := range s.all {
+			for _, f := range p.families() {
+				for i := range f.len() {
+					if addr, _ := netip.AddrFromSlice(f.record(uint32(i))[fixedSize:]); !yield(addr) {
+						return
+					}
 				}
-			}
-		}
-	}
-}
-
-// holders yields what a Service says of each of its addresses.
-func (s *service) holders(key string) iter.Seq2[holder, netip.Addr] {
-	return func(yield func(holder, netip.Addr) bool) {
-		clusterDNS := isClusterDNS(s.source)
-		told := map[netip.Addr]holder{}
-		for _, sl := range s.source.Slices {
-			for i := range sl.Endpoints {
-				e := &sl.Endpoints[i]
-				h := holder{ready: e.Ready, created: uint32(sl.Created)}
-				if other, ok := told[e.Addr]; !ok || h.tellsBetter(&other) {
-					told[e.Addr] = h
-				}
-			}
-		}
-		for addr := range s.addrs() {
-			record, _ := s.findAddr(addr)
-			h := told[addr]
-			h.key, h.clusterDNS = key, clusterDNS
-			h.where = s.areas.at(s.family(addr).place(uint32(record)))
-			h.named = s.family(addr).names[record] != unnamed
-			_, h.host = s.nameOf(addr, record)
-			if !yield(h, addr) {
-				return
 			}
 		}
 	}

@@ -295,8 +295,8 @@ func (w *world) checkAddresses(t *testing.T, s *Set) {
 			}
 		}
 	}
-	for key := range s.index.all {
-		if addr, _ := netip.AddrFromSlice([]byte(key)); !there[addr] {
+	for addr := range s.index.all {
+		if !there[addr] {
 			t.Fatalf("the reverse index has %v, which no slice has", addr)
 		}
 	}
@@ -360,11 +360,14 @@ func dump(t *testing.T, s *Set) string {
 		}
 	}
 	for addr, holders := range s.index.all {
-		line := fmt.Sprintf("address %x:", addr)
+		line := fmt.Sprintf("address %x:", addr.AsSlice())
 		for _, h := range holders {
-			w := h.where
-			h.where = where{} // numbers are others in each Builder
-			line += fmt.Sprintf(" %+v on %q in %q in %q", h, s.ids.nodes.text(w.node), s.ids.zones.text(w.zone), s.ids.regions.text(w.region))
+			var w where // in names, since numbers are others in each Builder
+			if h.place != nil {
+				w = *h.place
+			}
+			line += fmt.Sprintf(" %+v ready %v named %v host %v created %v on %q in %q in %q", *h.by, h.ready, h.named, h.host, h.created,
+				s.ids.nodes.text(w.node), s.ids.zones.text(w.zone), s.ids.regions.text(w.region))
 		}
 		out = append(out, line)
 	}
@@ -405,13 +408,12 @@ func TestChangesEndAsIfBuiltFromNothing(t *testing.T) {
 				b.take(follower, someTime.Add(time.Duration(i+1)*time.Second))
 				w.checkAddresses(t, b.Last())
 				var count lies
-				b.Last().index.all(func(key string, holders []holder) bool {
-					addr, _ := netip.AddrFromSlice([]byte(key))
+				b.Last().index.all(func(addr netip.Addr, holders []holder) bool {
 					count.count(b.Last().atlas, addr, holders, 1)
 					return true
 				})
-				if b.podCIDRs != count {
-					t.Fatalf("seed %d: lies are counted %+v, and anew %+v", seed, b.podCIDRs, count)
+				if b.index.podCIDRs != count {
+					t.Fatalf("seed %d: lies are counted %+v, and anew %+v", seed, b.index.podCIDRs, count)
 				}
 			}
 		}
@@ -671,16 +673,17 @@ func TestTable(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var now table[int]
 	want := map[string]int{}
-	for range 50 {
+	for i := range 80 {
 		before, beforeLen := now, now.len()
 		frozen := map[string]int{}
 		for k, v := range want {
 			frozen[k] = v
 		}
 		e := now.edit()
-		for range 100 {
-			k := fmt.Sprint(r.IntN(700))
-			if r.IntN(3) == 0 {
+		more := 1 + i/10%4 // it grows beyond its lists, and shrinks
+		for range 300 {
+			k := fmt.Sprint(r.IntN(5000))
+			if r.IntN(5) >= more {
 				e.remove(k)
 				delete(want, k)
 			} else {
@@ -753,8 +756,8 @@ func FuzzDashed(f *testing.F) {
 				t.Fatalf("%v as a label is %q, read back as %v", got, text, back)
 			}
 			s := &service{suffix: []byte{0}}
-			s.v4, s.v6 = &addresses{names: []uint32{0}}, &addresses{names: []uint32{0}}
-			if name := s.appendCanonical(nil, got, 0); !bytes.Equal(name, append(appendLabel(nil, text), 0)) {
+			s.v4, s.v6 = noAddresses[0], noAddresses[1]
+			if name := s.appendCanonical(nil, got); !bytes.Equal(name, append(appendLabel(nil, text), 0)) {
 				t.Fatalf("%v: canonical name %q, label %q", got, name, text)
 			}
 		}

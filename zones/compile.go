@@ -15,10 +15,10 @@ import (
 
 // compile makes the records of one Service in one zone. The outcome depends on
 // svc, z and the names that id has numbers for alone, not on the order in which
-// slices came.
+// slices came. What old had is used again, where it has been made for the same regions.
 //
 // Where churn is not 0, what has just changed, or is changing, has no longer TTL.
-func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32, churn uint32, changed bool, r *room) *service {
+func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32, churn uint32, changed bool, r *room, old *service) *service {
 	s := &service{source: svc}
 	s.suffix = appendLabel(nil, svc.Name)
 	s.suffix = appendLabel(s.suffix, svc.Namespace)
@@ -31,29 +31,43 @@ func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32,
 	}
 	settings, _ := z.knobs.settings(svc)
 	s.v4, s.v6 = noAddresses[0], noAddresses[1]
-	s.rules = newRules(&settings, svc)
+	s.rules = newRules(&settings)
 	if churn > 0 && (changed || terminates(svc)) {
 		s.churns = true
 		s.ttl, s.ttlEmpty = min(s.ttl, churn), min(s.ttlEmpty, churn)
 	}
 	if o := svc.Object; o != nil && o.IsExternalName {
 		s.external = true
+		s.topology = s.topology.settled(false)
 		if target, err := ParseName(o.ExternalName); err == nil && len(target) > 1 {
 			s.cname = appendNamed(nil, headerSize, TypeCNAME, s.ttl, target)
 		}
 		return s
 	}
 	c := compiler{service: s, settings: &settings, podNames: z.endpointNames == ByPod, ids: id, regions: regions, room: r}
+	c.portNames(svc)
+	if !c.inParts(svc, old) {
+		c.whole(svc)
+	}
+	return s
+}
+
+// whole compiles all endpoints of a Service together.
+func (c *compiler) whole(svc *registry.Service) {
+	c.topology = c.topology.settled(asksForHints(svc))
 	c.collect(svc)
-	c.areas = newAreas(c.eps)
 	c.publish()
+	c.records()
+}
+
+// records makes the records and sets of the endpoints that were collected.
+func (c *compiler) records() {
+	c.areas = newAreas(c.eps)
 	c.addresses()
 	c.owners()
 	c.srvs()
-	c.portNames(svc)
 	c.names()
 	c.viewAll()
-	return s
 }
 
 // terminates says whether an endpoint of a Service is on its way out.
@@ -68,8 +82,8 @@ func terminates(svc *registry.Service) bool {
 	return false
 }
 
-func newRules(s *Settings, svc *registry.Service) rules {
-	r := rules{
+func newRules(s *Settings) rules {
+	return rules{
 		ttl:         seconds(s.TTL),
 		ttlEmpty:    seconds(s.TTLEmpty),
 		ttlNXDomain: seconds(s.TTLNXDomain),
@@ -79,13 +93,17 @@ func newRules(s *Settings, svc *registry.Service) rules {
 		topology:    s.Topology,
 		order:       s.Order,
 	}
-	if r.topology == TopologyAuto {
-		r.topology = TopologyOrder
-		if asksForHints(svc) {
-			r.topology = TopologyHints
-		}
+}
+
+// settled is what TopologyAuto means for a Service that asks for hints, or does not.
+func (t Topology) settled(hints bool) Topology {
+	switch {
+	case t != TopologyAuto:
+		return t
+	case hints:
+		return TopologyHints
 	}
-	return r
+	return TopologyOrder
 }
 
 // asksForHints says whether a Service asks for what hints say: by its own field, or
@@ -116,6 +134,8 @@ type compiler struct {
 
 	shown    func(condition) bool // what makes an endpoint one that is published
 	weighted bool                 // not all weights are the same
+	united   bool                 // slices disagree on where a node or a zone is
+	partial  bool                 // these are not all endpoints of the Service
 	spreads  bool                 // a target of SRV records is several endpoints, and not all in one place
 
 	*room
@@ -123,6 +143,8 @@ type compiler struct {
 
 // room is what compiles work in, one after the other.
 type room struct {
+	sizes sizes
+
 	eps       []endpoint
 	mixed     []endpoint // not yet in order of their places
 	reports   []report
@@ -130,7 +152,7 @@ type room struct {
 	places    []place               // where endpoints are
 	inPlace   []uint32              // of each of mixed: the index of its place
 	called    []labelled            // endpoints by host name and by pod name, in order
-	groups    []group               // of each label: the endpoints that it leads to
+	leading   []group               // of each label: the endpoints that it leads to
 	members   []uint32              // of groups, one after the other
 	taken     map[netip.Addr]uint32 // labels, by the address that they look like
 	ofEps     map[string]uint32     // several endpoints, as a string of their numbers → node
@@ -144,6 +166,7 @@ type room struct {
 	made      []node
 	picked    []uint32
 	text      []byte
+	was, now  []input // of slices that changed
 
 	placeAt        map[where]uint32
 	known          map[placeNames]where
@@ -160,6 +183,7 @@ type endpoint struct {
 	weight             uint16
 	hints              registry.Hints
 
+	listed    []registry.Port // those of its slice, if it is in one
 	ports     []endpointPort
 	srv       []uint32 // the SRV record of each port, none without a name
 	kind      nameKind // of the name that SRV and PTR records point to
@@ -171,7 +195,6 @@ type endpoint struct {
 	first  bool   // that record is where this endpoint is
 	lead   uint32 // the first endpoint of the same name,
 	next   uint32 // and the next; 0 for none
-	single uint32 // the node of it alone, plus one; 0 for none yet
 }
 
 type placeNames struct{ node, zone, region string }
@@ -298,22 +321,32 @@ func (c *compiler) merge() {
 	c.mixed, c.portsOf = c.mixed[:0], c.portsOf[:0]
 	for at := 0; at < len(order); {
 		r := &c.reports[order[at]]
-		e := endpoint{identity: r.identity, condition: conditionOf(r.says)}
+		e := endpoint{identity: r.identity, condition: conditionOf(r.says), listed: r.slice.Ports}
 		from := len(c.portsOf)
 		for ; at < len(order) && c.reports[order[at]].identity == r.identity; at++ {
 			r := &c.reports[order[at]]
 			of := conditionOf(r.says)
 			e.condition = e.condition.with(of)
 			e.tell(r.says, r.slice.Created)
-			for _, p := range r.slice.Ports {
-				if p.Name != "" && p.Number != 0 { // Kubernetes DNS specification 2.4.2: named ports
-					c.portsOf = append(c.portsOf, endpointPort{p, of})
-				}
-			}
+			c.listPorts(r.slice.Ports, of)
 		}
 		e.ports = c.portsOf[from:] // where they end up, if that grows
 		c.mixed = append(c.mixed, e)
 	}
+	c.dividePorts()
+}
+
+// listPorts adds the ports of a slice to those of an endpoint.
+func (c *compiler) listPorts(ports []registry.Port, of condition) {
+	for _, p := range ports {
+		if p.Name != "" && p.Number != 0 { // Kubernetes DNS specification 2.4.2: named ports
+			c.portsOf = append(c.portsOf, endpointPort{p, of})
+		}
+	}
+}
+
+// dividePorts gives endpoints their ports, once there will be no more.
+func (c *compiler) dividePorts() {
 	from := 0
 	for i := range c.mixed {
 		e := &c.mixed[i]
@@ -401,7 +434,7 @@ func (c *compiler) unite() {
 	for i := range c.places {
 		p := &c.places[i]
 		if z := c.zoneOf[p.where.node]; z != "" && z != p.zone {
-			p.zone, p.where.zone = z, c.ids.zones.give(z)
+			p.zone, p.where.zone, c.united = z, c.ids.zones.give(z), true
 		}
 		c.inside.note(p.where.zone, p.region)
 	}
@@ -410,7 +443,7 @@ func (c *compiler) unite() {
 		if r := c.regions[p.where.zone]; r != 0 {
 			p.region, p.where.region = c.ids.regions.text(r), r
 		} else if r := c.inside[p.where.zone]; r != "" && r != p.region {
-			p.region, p.where.region = r, c.ids.regions.give(r)
+			p.region, p.where.region, c.united = r, c.ids.regions.give(r), true
 		}
 	}
 }
@@ -477,6 +510,10 @@ func (c *compiler) publish() {
 		c.shown = fallbackRules[c.settings.Fallback]
 		c.fallsBack = c.any(c.shown)
 	}
+	c.markPublished()
+}
+
+func (c *compiler) markPublished() {
 	for i := range c.eps {
 		e := &c.eps[i]
 		e.published = c.shown(e.condition)
@@ -585,8 +622,8 @@ func newAddresses(size, n int) *addresses {
 }
 
 // families are those that the Service has addresses of.
-func (s *service) families() (out []*addresses) {
-	for _, f := range []*addresses{s.v4, s.v6} {
+func (p *part) families() (out []*addresses) {
+	for _, f := range []*addresses{p.v4, p.v6} {
 		if f.len() > 0 {
 			out = append(out, f)
 		}
@@ -664,7 +701,7 @@ func (c *compiler) groupLabels() {
 		}
 	}
 	c.labels = make([]label, 0, n)
-	c.groups, c.members = c.groups[:0], c.members[:0]
+	c.leading, c.members = c.leading[:0], c.members[:0]
 	for at := 0; at < len(c.called); {
 		name, pods := c.called[at].label, c.called[at].pod
 		g := group{start: uint32(len(c.members)), pods: pods}
@@ -681,7 +718,7 @@ func (c *compiler) groupLabels() {
 			c.members = append(c.members, c.called[at].ep)
 		}
 		g.end = uint32(len(c.members))
-		c.groups = append(c.groups, g)
+		c.leading = append(c.leading, g)
 	}
 }
 
@@ -693,7 +730,7 @@ func (c *compiler) after(i uint32) (next uint32, ok bool) {
 
 // owner are the endpoints that the label of an index leads to.
 func (c *compiler) owner(label int) []uint32 {
-	g := &c.groups[label]
+	g := &c.leading[label]
 	return c.members[g.start:g.end]
 }
 
@@ -827,16 +864,37 @@ func (c *compiler) names() {
 		f.nodes[e.record] = c.node(eps)
 		f.names[e.record] = c.calledBy(eps)
 	}
-	c.srvNode = make([]uint32, len(c.target))
+	c.targets = resize(&c.many, len(c.target))
 	for r, lead := range c.target {
 		e := &c.eps[lead]
 		if e.label != 0 {
-			c.srvNode[r] = c.labels[e.label-1].node &^ nameless
+			c.targets[r] = c.labels[e.label-1].node &^ nameless
 		} else {
-			c.srvNode[r] = c.family(e.addr).nodes[e.record] &^ nameless
+			c.targets[r] = c.family(e.addr).nodes[e.record] &^ nameless
 		}
 	}
-	c.nodes, c.picks = slices.Clone(c.made), slices.Clone(c.picked)
+	if c.targets = c.srv.implied(c.targets); c.targets != nil {
+		c.targets = slices.Clone(c.targets)
+	}
+	for _, f := range c.families() {
+		f.nodes = f.implied(f.nodes)
+		if !slices.ContainsFunc(f.names, func(n uint32) bool { return n != byAddress }) {
+			f.names = nil
+		}
+	}
+	if len(c.made) > 0 {
+		c.groups = &groups{slices.Clone(c.made), slices.Clone(c.picked)}
+	}
+}
+
+// implied drops nodes of records that are no more than the endpoints of the records.
+func (l *list) implied(nodes []uint32) []uint32 {
+	for i, n := range nodes {
+		if n != l.place(uint32(i)) {
+			return nodes
+		}
+	}
+	return nil
 }
 
 // calledBy is what addresses.names holds for an address that these endpoints have: a
@@ -868,7 +926,7 @@ func (c *compiler) calledBy(eps []uint32) uint32 {
 
 // leadsTo says whether the name of an endpoint leads to it, as answering has it.
 func (c *compiler) leadsTo(e *endpoint) bool {
-	return e.published || e.named && (e.label == 0 || !c.groups[e.label-1].published)
+	return e.published || e.named && (e.label == 0 || !c.leading[e.label-1].published)
 }
 
 // node makes the lists of a group of endpoints, or finds those of the same group.
@@ -880,12 +938,8 @@ func (c *compiler) node(eps []uint32) uint32 {
 	if !named {
 		mark = nameless
 	}
-	if len(eps) == 1 {
-		e := &c.eps[eps[0]]
-		if e.single == 0 {
-			e.single = c.makeNode(eps) + 1
-		}
-		return (e.single - 1) | mark
+	if e := &c.eps[eps[0]]; len(eps) == 1 && e.first && (e.kind == noName || e.lead == eps[0] && e.next == 0) {
+		return eps[0] | mark
 	}
 	c.text = c.text[:0]
 	for _, e := range eps {
@@ -921,7 +975,7 @@ func (c *compiler) makeNode(eps []uint32) uint32 {
 	c.picked = c.picked[:int(n.srv)+len(c.inOrder(&c.srv, c.picked[n.srv:]))]
 	n.end = uint32(len(c.picked))
 	c.made = append(c.made, n)
-	return uint32(len(c.made) - 1)
+	return uint32(len(c.made)-1) | grouped
 }
 
 // inOrder are records as they stand at an endpoint's own name: by address for rank.Fixed.
@@ -970,8 +1024,19 @@ func resize[T any](room *[]T, n int) []T {
 // newRoom returns room to compile in.
 func newRoom() *room {
 	return &room{
+		sizes: usualSizes,
 		taken: map[netip.Addr]uint32{}, ofEps: map[string]uint32{},
 		placeAt: map[where]uint32{}, known: map[placeNames]where{},
 		zoneOf: united{}, inside: united{},
 	}
 }
+
+// anew is room that holds nothing yet.
+func (r *room) anew() *room {
+	next := newRoom()
+	next.sizes = r.sizes
+	return next
+}
+
+// isLarge says whether it keeps more than the next compiles will need, most likely.
+func (r *room) isLarge() bool { return cap(r.eps) > 8*r.sizes.whole || len(r.known) > 1<<16 }

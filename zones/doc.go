@@ -21,5 +21,6 @@
 //
 // A Set is served as a whole and never changes: who loads it sees one moment.
 // Publishing the next one costs what the changed Services cost, however many
-// others there are.
+// others there are; and a Service of many endpoints costs what its changed slices
+// cost, as it is compiled in parts.
 package zones

@@ -43,21 +43,21 @@ func (a *Answer) placeFound() string {
 		}
 	}
 	n := toNumber(addr)
-	holders, _ := s.index.get(addrKey(new([16]byte), addr))
+	holders := s.index.get(addr)
 	switch {
 	case a.hides():
 		return "not known: the forwarder does not tell for whom it asks"
 	case a.asker.neutral && s.cfg.sharedCaches.contains(addr):
 		return "a shared cache, as is configured, which asks for many places"
 	case a.asker.neutral:
-		i := slices.IndexFunc(holders, func(h holder) bool { return h.clusterDNS })
-		how := who + " is an endpoint's of " + serviceText(holders[i].key) + ", the cluster's own DNS, which asks for many places"
+		i := slices.IndexFunc(holders, func(h holder) bool { return h.by.clusterDNS })
+		how := who + " is an endpoint's of " + serviceText(holders[i].by.key) + ", the cluster's own DNS, which asks for many places"
 		if e, _ := s.atlas.cluster.find(n, 128, FromNodes); e != nil {
 			how += "; it has the address of Node " + s.ids.nodes.text(e.where.node) + ", so all that asks from there counts as it"
 		}
 		return how
 	case a.asker.source == FromEndpoints:
-		return who + " is an endpoint's of Service " + serviceText(bestOf(holders).key)
+		return who + " is an endpoint's of Service " + serviceText(bestOf(holders).by.key)
 	case a.asker.source == FromNodes:
 		return who + " is an InternalIP of Node " + s.ids.nodes.text(a.asker.node)
 	case a.asker.source == FromPodCIDRs:
@@ -101,14 +101,10 @@ func serviceText(key string) string {
 
 // prefix is the entry as it was given.
 func (e *rangeEntry) prefix() netip.Prefix {
-	var b [16]byte
-	for i := range 8 {
-		b[i], b[8+i] = byte(e.first.hi>>(56-8*i)), byte(e.first.lo>>(56-8*i))
-	}
-	if addr := netip.AddrFrom16(b); addr.Is4In6() && e.bits >= 96 {
-		return netip.PrefixFrom(addr.Unmap(), e.bits-96)
+	if addr := e.first.addr(); addr.Is4() && e.bits >= 96 {
+		return netip.PrefixFrom(addr, e.bits-96)
 	} else {
-		return netip.PrefixFrom(addr, e.bits)
+		return netip.PrefixFrom(netip.AddrFrom16(addr.As16()), e.bits)
 	}
 }
 

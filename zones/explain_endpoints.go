@@ -102,7 +102,7 @@ func (a *Answer) explainEndpoints(e *Explanation) {
 	for i := range eps {
 		for _, k := range shown[i] {
 			// Of endpoints with one record the one that tells its place, else the first.
-			place := a.records.place(k)
+			place := o.place(k)
 			if had, ok := o.head[place]; !ok || uint32(i) == place && had != i {
 				o.head[place] = i
 			}
@@ -110,7 +110,7 @@ func (a *Answer) explainEndpoints(e *Explanation) {
 	}
 	for i := range eps { // whoever has the same name may have other ports
 		if len(shown[i]) > 0 {
-			if head := o.head[a.records.place(shown[i][0])]; head != i {
+			if head := o.head[o.place(shown[i][0])]; head != i {
 				shown[head] = unique(append(shown[head], shown[i]...))
 			}
 		}
@@ -131,7 +131,7 @@ func (a *Answer) explainEndpoints(e *Explanation) {
 		tierOf[i] = -1
 		place := uint32(i)
 		if len(shown[i]) > 0 {
-			place = a.records.place(shown[i][0])
+			place = o.place(shown[i][0])
 		}
 		tier := o.tier(place)
 		x.Tier = o.tierName(tier)
@@ -210,14 +210,14 @@ func (c *compiler) meant(label string) (group []uint32) {
 // readAnswer finds the records of the set that was answered, and which of them are in
 // the message.
 func (o *outcomes) readAnswer() {
-	r := &o.Answer.records
+	a, r := o.Answer, &o.Answer.records
 	o.member, o.position, o.written = map[uint32]int{}, map[int]int{}, map[uint32]int{}
 	if r.set == nil {
 		return
 	}
 	for i := range uint32(r.n) {
-		for at := r.first(i); at < r.after(i); at++ {
-			o.member[r.at(at)] = int(i)
+		for _, k := range a.numbers(i) {
+			o.member[k] = int(i)
 		}
 	}
 	for at, endpoint := range o.order {
@@ -228,13 +228,63 @@ func (o *outcomes) readAnswer() {
 	}
 	if o.glue {
 		for at, srv := range o.appended {
-			o.written[srv.record] = at
+			before := a.numbersBefore()
+			if srv.in != nil {
+				before = srv.in.number
+			}
+			o.written[before+srv.record] = at
 		}
 		return
 	}
 	for at, endpoint := range o.order[:o.decision.written] {
-		o.written[r.at(r.first(endpoint))] = at
+		o.written[a.numbers(endpoint)[0]] = at
 	}
+}
+
+// numbers are the records of an endpoint of the set, by their numbers among all of the
+// Service, as recompile has them.
+func (a *Answer) numbers(endpoint uint32) (all []uint32) {
+	r, before := &a.records, a.numbersBefore()
+	if r.ranking != nil && r.pieces != nil {
+		var of *piece
+		of, endpoint = r.find(endpoint)
+		r, before = &of.rrset, of.number
+	}
+	for at := r.first(endpoint); at < r.after(endpoint); at++ {
+		all = append(all, before+r.at(at))
+	}
+	return all
+}
+
+// numbersBefore is how many records of the Service are in parts before the one that the
+// set is of, if it is of one.
+func (a *Answer) numbersBefore() (n uint32) {
+	for p := range a.service.all {
+		switch a.records.list {
+		case &p.v4.list, &p.v6.list, &p.srv:
+			return n
+		}
+		switch l := a.records.list; {
+		case a.glue:
+			n += uint32(p.srv.len())
+		case l.size == sizeA:
+			n += uint32(p.v4.len())
+		default:
+			n += uint32(p.v6.len())
+		}
+	}
+	return 0
+}
+
+// place is the endpoint of a record by such a number.
+func (o *outcomes) place(record uint32) uint32 {
+	switch {
+	case o.glue:
+		return o.c.srv.place(record)
+	case o.Answer.records.size == sizeA:
+		return o.c.v4.place(record)
+	}
+	return o.c.v6.place(record)
 }
 
 // records are those by which an endpoint can be answered; where there are none, why.
@@ -252,7 +302,7 @@ func (o *outcomes) records(i uint32) (records []uint32, why string) {
 		return nil, "not " + readyWord(o.c.settings.Publish) + ", and others of this name are"
 	case a.own && !slices.Contains(o.group, i):
 		return nil, whyOther
-	case !a.glue && e.addr.Is4() != (r.list == &a.service.v4.list):
+	case !a.glue && e.addr.Is4() != (r.list == &a.part.v4.list):
 		return nil, whyFamily
 	case !a.own && !o.shown(e.condition):
 		return nil, "not " + readyWord(o.readiness())
@@ -361,12 +411,8 @@ func (o *outcomes) priority(position int) uint16 {
 
 // together are all records of the members that some records are of.
 func (o *outcomes) together(records []uint32) (all []uint32) {
-	r := &o.Answer.records
 	for _, k := range records {
-		m := uint32(o.member[k])
-		for at := r.first(m); at < r.after(m); at++ {
-			all = append(all, r.at(at))
-		}
+		all = append(all, o.numbers(uint32(o.member[k]))...)
 	}
 	return unique(all)
 }
@@ -449,12 +495,11 @@ func (a *Answer) explainHolders(e *Explanation) {
 	ttl := uint32(math.MaxUint32)
 	var rest []ExplainedEndpoint
 	for i := range a.holders {
-		s, _ := a.set.services[0].getString(a.holders[i].key)
+		s, _ := a.set.services[0].getString(a.holders[i].by.key)
 		svc := s.source.Key.String()
 		label := ""
 		if a.holders[i].named {
-			at, _ := s.findAddr(a.ptrAddr)
-			called := nameText(s.appendCanonical(nil, a.ptrAddr, at))
+			called := nameText(s.appendCanonical(nil, a.ptrAddr))
 			label, _, _ = strings.Cut(called, ".")
 			e.step("Service %s calls it %s", svc, called)
 			ttl = min(ttl, s.ttl)

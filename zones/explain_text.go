@@ -33,7 +33,8 @@ func (a *Answer) appendExplain(dst []byte, owner int) []byte {
 	lines := inner.outline().Lines()
 	if !inner.isNegative {
 		for i, endpoint := range inner.order[:inner.decision.written] {
-			record := inner.records.record(inner.records.at(inner.records.first(endpoint)))
+			r, endpoint := inner.records.having(endpoint)
+			record := r.record(r.at(r.first(endpoint)))
 			addr, _ := netip.AddrFromSlice(record[fixedSize:])
 			lines = append(lines, fmt.Sprintf("%d. %s", i+1, addr))
 		}

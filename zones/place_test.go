@@ -151,7 +151,8 @@ func TestRanges(t *testing.T) {
 
 // whereIs is the place and what told it, for an address or a subnet.
 func whereIs(set *Set, q Question) string {
-	a := set.locate(&q)
+	var a asker
+	set.locate(&q, &a)
 	if a.neutral {
 		return "neutral"
 	}

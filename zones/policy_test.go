@@ -180,7 +180,8 @@ func (k *asking) message(q *Question, change func(*asker)) Counts {
 	a := k.answer
 	k.set.Lookup(q, a)
 	if change != nil && a.service != nil && !a.isNegative && a.single == none {
-		a.asked, a.asker = true, k.set.locate(q)
+		a.asked, a.asker = true, asker{}
+		k.set.locate(q, &a.asker)
 		change(&a.asker)
 	}
 	msg := append(append(k.wire[:0], make([]byte, headerSize)...), q.Name...)

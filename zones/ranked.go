@@ -36,7 +36,7 @@ func (a *Answer) rank(want int) {
 		a.targets.Order = rank.Shuffle
 	case x != nil:
 		a.targets.Weights, a.targets.Sums = x.weights, x.sums
-		a.targets.Keys, a.targets.Sorted = x.keys, x.sorted
+		a.targets.Keys, a.targets.Index, a.targets.Sorted = x.keys, x.index, x.sorted
 	}
 	var members []uint32
 	if a.listed { // rank does without what is not known of these
@@ -264,7 +264,7 @@ type weightSum struct{ all, least, most float64 }
 
 func (a *Answer) sumWeights(start, end int) (w weightSum) {
 	for i, endpoint := range a.order[start:end] {
-		r := &a.records
+		r, endpoint := a.records.having(endpoint)
 		weight := float64(binary.BigEndian.Uint16(r.record(r.at(r.first(endpoint)))[fixedSize+2:]))
 		if w.all += weight; i == 0 {
 			w.least = weight

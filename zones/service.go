@@ -24,23 +24,44 @@ type service struct {
 	cname    []byte // its record, nil where the target is no name
 
 	rules
-	turns *turns // for Rotate
+	turns   *turns   // for Rotate
+	indexed *indexed // as the index has it, in the first zone
 
+	named     bool       // something has a name of its own
+	fallsBack bool       // nobody has the Readiness that is published: the fallback is
+	ports     []portName // by name and protocol
+
+	part         // all records where the Service is compiled whole; else its areas and sets
+	parts *parts // nil where it is whole
+}
+
+// part is the records of endpoints that stand side by side.
+type part struct {
 	v4, v6 *addresses
 	srv    list
 	areas  areas
 	ready  *ready // where somebody is not ready and it matters
 
-	named     bool     // something has a name of its own
-	fallsBack bool     // nobody has the Readiness that is published: the fallback is
 	published view     // at the Service's own name
 	views     [3]*view // by Readiness, nil for what is published
 
-	nodes   []node
-	picks   []uint32
-	labels  []label    // host names and pod names, by name
-	ports   []portName // by name and protocol
-	srvNode []uint32   // of each SRV record, the node that its target is
+	labels  []label  // host names and pod names, by name
+	targets []uint32 // of each SRV record: the node that its target is; nil: that of its endpoint alone
+	groups  *groups  // nil: all nodes are of one endpoint alone
+}
+
+// A node is a name below the Service, by a number: that of the endpoint whose records it
+// has, or else, marked, that of a group. Most are of the first kind, and cost nothing.
+const (
+	grouped  = 1 << 30
+	nameless = 1 << 31 // only the targets of SRV records lead there, in a view
+)
+
+// groups are the records of nodes that are several endpoints, or one that shares some of
+// its records with others.
+type groups struct {
+	nodes []node
+	picks []uint32
 }
 
 // rules are Settings as answers need them.
@@ -61,8 +82,8 @@ type turns struct{ a, aaaa, srv atomic.Uint32 }
 type addresses struct {
 	list
 	order []uint32 // the records in order of their addresses
-	names []uint32 // of each record: the index in labels of what it is called, as nameOf reads it
-	nodes []uint32 // of each record: its node, marked if it has no name
+	names []uint32 // of each record: the index in labels of what it is called, as nameOf reads it; nil: all byAddress
+	nodes []uint32 // of each record: its node, marked if it has no name; nil: that of its endpoint alone
 }
 
 // list is all records of one type that a Service has.
@@ -73,17 +94,14 @@ type list struct {
 	pos  []uint32 // the endpoint of each; nil: record i is endpoint i's
 }
 
-// node is the record lists of a name below the Service: picks[a:aaaa] of the A
-// records, picks[aaaa:srv] of the AAAA and picks[srv:end] of the SRV.
+// node is the record lists of a group: picks[a:aaaa] of the A records, picks[aaaa:srv] of
+// the AAAA and picks[srv:end] of the SRV.
 type node struct{ a, aaaa, srv, end uint32 }
 
 type label struct {
 	name string
 	node uint32 // marked if no endpoint with that label has a name now
 }
-
-// nameless marks a node that only the targets of SRV records lead to, in a view.
-const nameless = 1 << 31
 
 // portName is a name _<name>._<protocol>, which has a set in each view.
 type portName struct {
@@ -95,66 +113,158 @@ type portName struct {
 type nodeSets struct {
 	a, aaaa, srv set
 	picked       [3]ranking
+	room         []uint32
 }
 
 // fill makes them those of a node.
-func (x *nodeSets) fill(s *service, n *node) {
-	pick := func(i int, records []uint32) set {
-		x.picked[i].records = records
-		return set{n: len(records), ranking: &x.picked[i]}
+func (x *nodeSets) fill(p *part, at uint32) {
+	v4, v6, srv := x.records(p, at)
+	for i, of := range [...]struct {
+		set     *set
+		records []uint32
+	}{{&x.a, v4}, {&x.aaaa, v6}, {&x.srv, srv}} {
+		x.picked[i].records = of.records
+		*of.set = set{n: len(of.records), ranking: &x.picked[i]}
 	}
-	x.a = pick(0, s.picks[n.a:n.aaaa])
-	x.aaaa = pick(1, s.picks[n.aaaa:n.srv])
-	x.srv = pick(2, s.picks[n.srv:n.end])
 }
 
-// view is the Service's own view for a Readiness.
-func (s *service) view(r Readiness) *view {
-	if v := s.views[r]; v != nil {
-		return v
+func (x *nodeSets) records(p *part, at uint32) (v4, v6, srv []uint32) {
+	if at&grouped != 0 {
+		n, picks := &p.groups.nodes[at&^grouped], p.groups.picks
+		return picks[n.a:n.aaaa], picks[n.aaaa:n.srv], picks[n.srv:n.end]
 	}
-	return &s.published
+	x.room = p.v4.appendOf(x.room[:0], at)
+	a := len(x.room)
+	x.room = p.v6.appendOf(x.room, at)
+	aaaa := len(x.room)
+	x.room = p.srv.appendOf(x.room, at)
+	return x.room[:a], x.room[a:aaaa], x.room[aaaa:]
 }
 
-// hasAddresses says whether the Service's own name has any.
-func (s *service) hasAddresses() bool { return s.published.a.n+s.published.aaaa.n > 0 }
-
-// find is the node of a label below the Service: a host name beats a pod name
-// beats an address with dashes.
-func (s *service) find(name []byte) (*node, bool) {
-	at := uint32(nameless)
-	if i, ok := s.searchLabel(name); ok {
-		at = s.labels[i].node
-	} else if addr, ok := parseDashed(name); ok {
-		if i, ok := s.findAddr(addr); ok {
-			at = s.family(addr).nodes[i]
+// appendOf appends the records of an endpoint.
+func (l *list) appendOf(dst []uint32, endpoint uint32) []uint32 {
+	if l.pos == nil {
+		if int(endpoint) < l.len() {
+			dst = append(dst, endpoint)
 		}
+		return dst
 	}
-	if at&nameless != 0 {
-		return nil, false
-	}
-	return &s.nodes[at], true
-}
-
-// searchLabel is where a host or pod name stands among the labels.
-func (s *service) searchLabel(name []byte) (int, bool) {
-	i, j := 0, len(s.labels)
+	i, j := 0, len(l.pos)
 	for i < j {
-		h := int(uint(i+j) >> 1)
-		if s.labels[h].name < string(name) {
+		if h := int(uint(i+j) >> 1); l.pos[h] < endpoint {
 			i = h + 1
 		} else {
 			j = h
 		}
 	}
-	return i, i < len(s.labels) && s.labels[i].name == string(name)
+	for ; i < len(l.pos) && l.pos[i] == endpoint; i++ {
+		dst = append(dst, uint32(i))
+	}
+	return dst
+}
+
+// node is that of an address.
+func (f *addresses) node(record int) uint32 {
+	if f.nodes == nil {
+		return f.place(uint32(record))
+	}
+	return f.nodes[record]
+}
+
+// name is what names holds.
+func (f *addresses) name(record int) uint32 {
+	if f.names == nil {
+		return byAddress
+	}
+	return f.names[record]
+}
+
+// target is the node that the target of an SRV record is.
+func (p *part) target(record uint32) uint32 {
+	if p.targets == nil {
+		return p.srv.place(record)
+	}
+	return p.targets[record]
+}
+
+// countNodes is how many nodes there may be.
+func (p *part) countNodes() int {
+	n := p.areas.all().end
+	if p.groups != nil {
+		n += len(p.groups.nodes)
+	}
+	return n
+}
+
+// number tells a node from others, from 0 up to countNodes.
+func (p *part) number(node uint32) uint32 {
+	if node&grouped != 0 {
+		return uint32(p.areas.all().end) + node&^grouped
+	}
+	return node
+}
+
+// view is the Service's own view for a Readiness.
+func (p *part) view(r Readiness) *view {
+	if v := p.views[r]; v != nil {
+		return v
+	}
+	return &p.published
+}
+
+// hasAddresses says whether the Service's own name has any.
+func (s *service) hasAddresses() bool { return s.published.a.n+s.published.aaaa.n > 0 }
+
+// find is the node of a label below the Service, and the part that it is in: a host
+// name beats a pod name beats an address with dashes.
+func (s *service) find(name []byte) (p *part, node uint32, ok bool) {
+	p, node = s.leads(name), nameless
+	if i, ok := p.searchLabel(name); ok {
+		node = p.labels[i].node
+	} else if addr, ok := parseDashed(name); ok {
+		p = s.holds(addr)
+		if i, ok := p.findAddr(addr); ok {
+			node = p.family(addr).node(i)
+		}
+	}
+	return p, node, node&nameless == 0
+}
+
+// leads is the part that a host or pod name is in, if any is.
+func (s *service) leads(name []byte) *part {
+	if s.parts != nil {
+		return s.parts.called(name)
+	}
+	return &s.part
+}
+
+// holds is the part that an address is in, if any is.
+func (s *service) holds(addr netip.Addr) *part {
+	if s.parts != nil {
+		return s.parts.holds(addr)
+	}
+	return &s.part
+}
+
+// searchLabel is where a host or pod name stands among the labels.
+func (p *part) searchLabel(name []byte) (int, bool) {
+	i, j := 0, len(p.labels)
+	for i < j {
+		h := int(uint(i+j) >> 1)
+		if p.labels[h].name < string(name) {
+			i = h + 1
+		} else {
+			j = h
+		}
+	}
+	return i, i < len(p.labels) && p.labels[i].name == string(name)
 }
 
 // findAddr is which of the A or AAAA records has an address.
-func (s *service) findAddr(addr netip.Addr) (record int, ok bool) {
+func (p *part) findAddr(addr netip.Addr) (record int, ok bool) {
 	var buf [16]byte
 	key := addrKey(&buf, addr)
-	f := s.family(addr)
+	f := p.family(addr)
 	i, j := 0, len(f.order)
 	for i < j {
 		h := int(uint(i+j) >> 1)
@@ -193,11 +303,11 @@ func (l *list) place(record uint32) uint32 {
 	return l.pos[record]
 }
 
-func (s *service) family(addr netip.Addr) *addresses {
+func (p *part) family(addr netip.Addr) *addresses {
 	if addr.Is4() {
-		return s.v4
+		return p.v4
 	}
-	return s.v6
+	return p.v6
 }
 
 // noAddresses are those of a family that a Service has none of.
@@ -206,14 +316,14 @@ var noAddresses = [...]*addresses{{list: list{size: sizeA}}, {list: list{size: s
 // appendCanonical appends the wire name that PTR records of an address point to:
 // its first host name, else in some zones its first pod's, else the address with
 // dashes.
-func (s *service) appendCanonical(dst []byte, addr netip.Addr, at int) []byte {
-	if name, _ := s.nameOf(addr, at); name != "" {
-		dst = append(dst, byte(len(name)))
-		dst = append(dst, name...)
-		return append(dst, s.suffix...)
-	}
+func (s *service) appendCanonical(dst []byte, addr netip.Addr) []byte {
 	start := len(dst)
-	dst = appendDashed(append(dst, 0), addr)
+	dst = append(dst, 0)
+	if name, _ := s.holds(addr).nameOf(addr); name != "" {
+		dst = append(dst, name...)
+	} else {
+		dst = appendDashed(dst, addr)
+	}
 	dst[start] = byte(len(dst) - start - 1)
 	return append(dst, s.suffix...)
 }
@@ -229,10 +339,14 @@ const (
 
 // nameOf is the host or pod name that an address is called by, if any, and whether
 // it is a host name.
-func (s *service) nameOf(addr netip.Addr, at int) (name string, host bool) {
-	n := s.family(addr).names[at]
+func (p *part) nameOf(addr netip.Addr) (name string, host bool) {
+	at, ok := p.findAddr(addr)
+	if !ok {
+		return "", false
+	}
+	n := p.family(addr).name(at)
 	if n == byAddress || n == unnamed {
 		return "", false
 	}
-	return s.labels[n&^podNamed-1].name, n&podNamed == 0
+	return p.labels[n&^podNamed-1].name, n&podNamed == 0
 }

@@ -22,8 +22,8 @@ type Set struct {
 
 	services   []table[*service] // of each zone, by <svc>.<ns>
 	namespaces []table[int]      // of each zone: Services in each, by label
-	index      table[[]holder]   // address → the Services of the first zone that have it
-	blocks     table[int]        // reverse names above addresses, within reverse zones
+	index      index
+	blocks     table[int] // reverse names above addresses, within reverse zones
 
 	ids     ids
 	atlas   *atlas
@@ -56,27 +56,6 @@ type zone struct {
 type reverseZone struct {
 	block block
 	apex  []byte
-}
-
-// holder is a Service that has an address, and what it says of it. PTR records are
-// of those that name it: who calls it by a host name comes first, then it is by key
-// (Kubernetes DNS specification 2.4.3).
-type holder struct {
-	key         string
-	named, host bool
-	ready       bool
-	clusterDNS  bool // the address is one of the cluster's own DNS
-	created     uint32
-	where       where
-}
-
-// tellsBetter says whether h knows better than other where an address is: a pod
-// that is ready, else the newer slice.
-func (h *holder) tellsBetter(other *holder) bool {
-	if h.ready != other.ready {
-		return h.ready
-	}
-	return h.created > other.created
 }
 
 // Store holds the Set that is served.
@@ -297,13 +276,13 @@ func isUnderscored(label []byte) bool { return label[0] == '_' }
 
 // endpoint answers <label>.<svc>.<ns>.
 func (a *Answer) endpoint(label []byte, typ uint16) {
-	n, ok := a.service.find(label)
+	p, n, ok := a.service.find(label)
 	if !ok {
 		a.nxdomain()
 		return
 	}
-	a.own = true
-	a.ofNode.fill(a.service, n)
+	a.own, a.part = true, p
+	a.ofNode.fill(p, n)
 	a.answer(typ, &a.ofNode.a, &a.ofNode.aaaa, &a.ofNode.srv)
 }
 
@@ -352,13 +331,17 @@ var protocolLabels = [...]string{registry.TCP: "_tcp", registry.UDP: "_udp", reg
 
 // answer picks the set of the type asked for, and of that what lies in the scope.
 func (a *Answer) answer(typ uint16, v4, v6, srv *set) {
+	if a.part == nil {
+		a.part = &a.service.part
+	}
+	p := a.part
 	switch typ {
 	case TypeA:
-		a.records = rrset{&a.service.v4.list, v4}
+		a.records = rrset{&p.v4.list, v4}
 	case TypeAAAA:
-		a.records = rrset{&a.service.v6.list, v6}
+		a.records = rrset{&p.v6.list, v6}
 	case TypeSRV:
-		a.records = rrset{&a.service.srv, srv}
+		a.records = rrset{&p.srv, srv}
 		a.glue = true
 	}
 	if a.records.set != nil && a.chosen(&a.records).len() > 0 {
@@ -367,7 +350,7 @@ func (a *Answer) answer(typ uint16, v4, v6, srv *set) {
 	n := v4.n + v6.n + srv.n
 	if a.scope.given {
 		n = 0
-		for _, r := range []rrset{{&a.service.v4.list, v4}, {&a.service.v6.list, v6}, {&a.service.srv, srv}} {
+		for _, r := range []rrset{{&p.v4.list, v4}, {&p.v6.list, v6}, {&p.srv, srv}} {
 			n += a.chosen(&r).len()
 		}
 	}
@@ -452,7 +435,7 @@ func (a *Answer) alias(cname []byte, typ uint16) {
 	if typ == TypeCNAME || typ == TypeANY {
 		return
 	}
-	a.service, a.negative = nil, 0
+	a.service, a.part, a.negative = nil, nil, 0
 	a.lookup(cname[fixedSize:], typ)
 }
 
@@ -479,8 +462,7 @@ func (a *Answer) reverse(name []byte, typ uint16) {
 	}
 	if ok && b.whole() {
 		addr := b.addr()
-		var buf [16]byte
-		if holders, _ := a.set.index.get(addrKey(&buf, addr)); anyNamed(holders) {
+		if holders := a.set.index.get(addr); anyNamed(holders) {
 			if z == nil {
 				a.apexAt, a.reverseApex = 0, name
 			}

@@ -1,23 +1,44 @@
 package zones
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"slices"
+)
 
 // table is an immutable hash table from a string of bytes to V, made so that a
-// changed table shares all but the changed path with the one before: a fixed
-// array of fixed arrays of small buckets. Changing one key copies one array of
-// each level and one bucket, whatever the number of keys. The zero table is empty.
+// changed table shares all but the changed path with the one before: pages of short
+// lists of keys, below pages of those. Changing one key copies a page of each level
+// and one list, some 1.5 KB, whatever the number of keys. The zero table is empty.
 //
-// 256 by 256 buckets hold one to two keys each at 100,000 keys and sixteen at a
-// million, still within a few cache lines.
+// There are at most as many keys as lists, so that most lists have one or none: a table
+// that has got more is made anew with twice the lists. It does not shrink, so that it
+// keeps up to 52 octets for each key of the most it had.
 type table[V any] struct {
-	dirs *[256]*dir[V]
-	n    int
+	top   []*upperPage[V] // a power of two of them
+	n     int
+	edits uint64 // that led to it
 }
 
-type dir[V any] [256][]slot[V]
+const (
+	lowerBits = 4 // of a hash choose the list in a page of lists,
+	upperBits = 6 // and that page in one of pages
+)
+
+// upperPage and lowerPage have each with the number of the edit that made it and may
+// change it. A page without keys is nil.
+type upperPage[V any] struct {
+	edit  uint64
+	pages [1 << upperBits]*lowerPage[V]
+}
+
+type lowerPage[V any] struct {
+	edit  uint64
+	lists [1 << lowerBits][]slot[V]
+}
 
 type slot[V any] struct {
 	key   string
+	hash  uint32 // of the key, the upper half: it saves a look at most other keys
 	value V
 }
 
@@ -28,8 +49,10 @@ func (t *table[V]) len() int { return t.n }
 
 // get finds the value of a key without keeping or copying it.
 func (t *table[V]) get(key []byte) (v V, ok bool) {
-	for _, s := range t.bucket(maphash.Bytes(seed, key)) {
-		if s.key == string(key) {
+	h := maphash.Bytes(seed, key)
+	list := t.list(h)
+	for i := range list {
+		if s := &list[i]; s.hash == uint32(h>>32) && s.key == string(key) {
 			return s.value, true
 		}
 	}
@@ -37,105 +60,141 @@ func (t *table[V]) get(key []byte) (v V, ok bool) {
 }
 
 func (t *table[V]) getString(key string) (v V, ok bool) {
-	for _, s := range t.bucket(maphash.String(seed, key)) {
-		if s.key == key {
+	h := maphash.String(seed, key)
+	list := t.list(h)
+	for i := range list {
+		if s := &list[i]; s.hash == uint32(h>>32) && s.key == key {
 			return s.value, true
 		}
 	}
 	return v, false
 }
 
-func (t *table[V]) bucket(h uint64) []slot[V] {
-	if t.dirs == nil {
+// list is the one that has a key of that hash, if any has.
+func (t *table[V]) list(h uint64) []slot[V] {
+	if len(t.top) == 0 {
 		return nil
 	}
-	d := t.dirs[h&0xff]
-	if d == nil {
+	u := t.top[uint(h>>(lowerBits+upperBits))&uint(len(t.top)-1)]
+	if u == nil {
 		return nil
 	}
-	return d[h>>8&0xff]
+	l := u.pages[h>>lowerBits&(1<<upperBits-1)]
+	if l == nil {
+		return nil
+	}
+	return l.lists[h&(1<<lowerBits-1)]
 }
 
 // all calls yield for each key in no particular order until it returns false.
 func (t *table[V]) all(yield func(key string, value V) bool) {
-	if t.dirs == nil {
-		return
-	}
-	for _, d := range t.dirs {
-		if d == nil {
+	for _, u := range t.top {
+		if u == nil {
 			continue
 		}
-		for _, bucket := range d {
-			for i := range bucket {
-				if !yield(bucket[i].key, bucket[i].value) {
-					return
+		for _, l := range u.pages {
+			if l == nil {
+				continue
+			}
+			for _, list := range l.lists {
+				for i := range list {
+					if !yield(list[i].key, list[i].value) {
+						return
+					}
 				}
 			}
 		}
 	}
 }
 
-// edit makes the next table out of one. The table it starts from stays as it is;
-// what the edit has copied already it changes in place.
-type edit[V any] struct {
-	table[V]
-	owned map[*dir[V]]struct{}
+// edit makes the next table out of one. The table it starts from stays as it is; the
+// pages that the edit has made it changes in place. Lists are never changed.
+type edit[V any] struct{ table[V] }
+
+func (t table[V]) edit() *edit[V] {
+	t.edits++ // more than any page has that the table is made of
+	t.top = slices.Clone(t.top)
+	return &edit[V]{t}
 }
 
-func (t table[V]) edit() *edit[V] { return &edit[V]{table: t} }
-
-// own returns the bucket of a key, in a path that this edit owns.
-func (e *edit[V]) own(key string) *[]slot[V] {
-	if e.owned == nil {
-		e.owned = map[*dir[V]]struct{}{}
-		var dirs [256]*dir[V]
-		if e.dirs != nil {
-			dirs = *e.dirs
-		}
-		e.dirs = &dirs
+// own is the list of a hash, in pages that this edit owns.
+func (e *edit[V]) own(h uint64) *[]slot[V] {
+	u := &e.top[uint(h>>(lowerBits+upperBits))&uint(len(e.top)-1)]
+	if *u == nil {
+		*u = &upperPage[V]{edit: e.edits}
+	} else if (*u).edit != e.edits {
+		*u = &upperPage[V]{e.edits, (*u).pages}
 	}
-	h := maphash.String(seed, key)
-	d := e.dirs[h&0xff]
-	if _, ok := e.owned[d]; !ok || d == nil {
-		var c dir[V]
-		if d != nil {
-			c = *d
-		}
-		d = &c
-		e.owned[d] = struct{}{}
-		e.dirs[h&0xff] = d
+	l := &(*u).pages[h>>lowerBits&(1<<upperBits-1)]
+	if *l == nil {
+		*l = &lowerPage[V]{edit: e.edits}
+	} else if (*l).edit != e.edits {
+		*l = &lowerPage[V]{e.edits, (*l).lists}
 	}
-	return &d[h>>8&0xff]
+	return &(*l).lists[h&(1<<lowerBits-1)]
 }
 
 // set adds or replaces a key.
 func (e *edit[V]) set(key string, value V) {
-	b := e.own(key)
-	next := make([]slot[V], 0, len(*b)+1)
-	for _, s := range *b {
-		if s.key != key {
-			next = append(next, s)
+	if e.n >= len(e.top)<<(lowerBits+upperBits) {
+		e.grow()
+	}
+	h := maphash.String(seed, key)
+	list := e.own(h)
+	for i := range *list {
+		if (*list)[i].key == key {
+			*list = slices.Clone(*list)
+			(*list)[i].value = value
+			return
 		}
 	}
-	e.n += len(next) + 1 - len(*b)
-	*b = append(next, slot[V]{key, value})
+	next := make([]slot[V], len(*list)+1) // no larger, as there are many
+	copy(next, *list)
+	next[len(*list)] = slot[V]{key, uint32(h >> 32), value}
+	*list = next
+	e.n++
+}
+
+// grow makes twice as many lists, or the first ones.
+func (e *edit[V]) grow() {
+	old := e.table
+	e.top = make([]*upperPage[V], max(1, 2*len(e.top)))
+	for _, u := range old.top {
+		if u == nil {
+			continue
+		}
+		for _, l := range u.pages {
+			if l == nil {
+				continue
+			}
+			for _, list := range l.lists {
+				for _, s := range list {
+					to := e.own(maphash.String(seed, s.key))
+					*to = append(*to, s)
+				}
+			}
+		}
+	}
 }
 
 // remove takes a key out, if it is there.
 func (e *edit[V]) remove(key string) {
-	b := e.own(key)
+	if _, ok := e.getString(key); !ok {
+		return
+	}
+	list := e.own(maphash.String(seed, key))
 	var next []slot[V]
-	for _, s := range *b {
+	if len(*list) > 1 {
+		next = make([]slot[V], 0, len(*list)-1)
+	}
+	for _, s := range *list {
 		if s.key != key {
 			next = append(next, s)
 		}
 	}
-	e.n -= len(*b) - len(next)
-	*b = next
+	*list = next
+	e.n--
 }
 
-// done ends the edit; its copies belong to the table from now on.
-func (e *edit[V]) done() table[V] {
-	e.owned = nil
-	return e.table
-}
+// done ends the edit, which is not to be used any more.
+func (e *edit[V]) done() table[V] { return e.table }

@@ -2,6 +2,7 @@ package zones
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"epdns/registry"
@@ -25,11 +26,14 @@ type ranking struct {
 	records []uint32 // in order of their places; nil: the first n
 	heads   []uint32 // where the records of each endpoint begin; nil: each has one
 	weights []uint16 // nil: the same for all
-	sums    []uint64
-	keys    []uint64 // for Hash and Fixed
-	sorted  []uint32 // for Fixed
+	sums    *rank.Sums
+	keys    []uint64    // for Hash and Fixed
+	index   *rank.Index // for Hash
+	sorted  []uint32    // for Fixed
 	hints   *hints
 	spread  []placed // for scopes: where each endpoint is, by place; nil: where its first record is
+	pieces  []piece  // of a Service in parts; nil: one part has all of them
+	guide   []uint16 // to the pieces
 }
 
 // placed is an endpoint of a set, and one of the places where it is. That may be several
@@ -76,31 +80,45 @@ func (s *set) at(i uint32) uint32 {
 
 // count is the number of records.
 func (s *set) count() int {
-	if s.ranking != nil && s.heads != nil {
+	switch {
+	case s.ranking == nil:
+		return s.n
+	case s.heads != nil:
 		return len(s.records)
+	case s.pieces != nil:
+		last := &s.pieces[len(s.pieces)-1]
+		return int(last.records) + last.set.count()
 	}
 	return s.n
 }
 
 // plain says whether the set is the first records of its list.
-func (s *set) plain() bool { return s.ranking == nil || s.records == nil && s.heads == nil }
+func (s *set) plain() bool {
+	return s.ranking == nil || s.records == nil && s.heads == nil && s.pieces == nil
+}
 
 // before is how many of the endpoints, or of the members among them where those are
 // given, stand before a place.
 func (r *rrset) before(members []uint32, place uint32) int {
 	i, j := 0, r.n
-	if members != nil {
-		j = len(members)
-	} else if r.plain() && r.pos == nil {
+	switch {
+	case members != nil: // which are in order of their places
+		end := uint32(r.before(nil, place))
+		for j = len(members); i < j; {
+			if h := int(uint(i+j) >> 1); members[h] < end {
+				i = h + 1
+			} else {
+				j = h
+			}
+		}
+		return i
+	case r.plain() && r.pos == nil:
 		return min(int(place), r.n)
+	case r.ranking != nil && r.pieces != nil:
+		return r.beforeInPieces(place)
 	}
 	for i < j {
-		h := int(uint(i+j) >> 1)
-		endpoint := uint32(h)
-		if members != nil {
-			endpoint = members[h]
-		}
-		if r.place(r.at(r.first(endpoint))) < place {
+		if h := int(uint(i+j) >> 1); r.place(r.at(r.first(uint32(h)))) < place {
 			i = h + 1
 		} else {
 			j = h
@@ -142,6 +160,11 @@ func newAreas(eps []endpoint) (a areas) {
 	a.regions = int32(len(a.runs))
 	put(func(w where) uint32 { return w.region }, otherRegion)
 	a.runs = slices.Clip(a.runs)
+	a.sortNodes()
+	return a
+}
+
+func (a *areas) sortNodes() {
 	if n := int(a.zones); n > fewNodes {
 		a.byNode = make([]uint32, n)
 		for i := range a.byNode {
@@ -149,7 +172,6 @@ func newAreas(eps []endpoint) (a areas) {
 		}
 		slices.SortStableFunc(a.byNode, func(i, j uint32) int { return cmp.Compare(a.runs[i].id, a.runs[j].id) })
 	}
-	return a
 }
 
 func (a *areas) ofNodes() []run   { return a.runs[:a.zones] }
@@ -290,14 +312,33 @@ func (a *areas) near(p where) (t [4]span) {
 // likewise.
 type hints struct {
 	nodes, zones []hinted // in order of the numbers
+
+	ready              bool // somebody is,
+	allNodes, allZones bool // and all who are have hints of nodes, or of zones
+}
+
+// settle leaves what counts by the rule, nil where nothing does.
+func (h *hints) settle() *hints {
+	noneReady := func(m hinted) bool { return !m.ready }
+	if !h.ready || !h.allNodes {
+		h.nodes = nil
+	}
+	if !h.ready || !h.allZones {
+		h.zones = nil
+	}
+	h.nodes, h.zones = slices.DeleteFunc(h.nodes, noneReady), slices.DeleteFunc(h.zones, noneReady)
+	if len(h.nodes)+len(h.zones) == 0 {
+		return nil
+	}
+	return h
 }
 
 type hinted struct {
 	id      uint32
-	members []uint32 // endpoints of the set
-	sums    []uint64 // of their weights, as ranking.sums
-	sorted  []uint32 // by address, as ranking.sorted
-	ready   bool     // one of them is
+	members []uint32   // endpoints of the set
+	sums    *rank.Sums // of their weights
+	sorted  []uint32   // by address, as ranking.sorted
+	ready   bool       // one of them is
 }
 
 // of are the endpoints that are meant for a place: those for the node, else those for
@@ -368,24 +409,27 @@ func (c *compiler) viewAll() {
 		v := c.view(shown)
 		c.views[r] = &v
 	}
-	if c.topology == TopologyNearest {
-		c.countReady()
+	if c.topology == TopologyNearest && !c.partial {
+		c.ready = &ready{}
+		for i := range c.eps {
+			c.ready.count(c.eps[i].condition)
+		}
 	}
 }
 
-func (c *compiler) countReady() {
-	r := &ready{ready: make([]uint32, len(c.eps)+1), all: make([]uint32, len(c.eps)+1)}
-	for i := range c.eps {
-		e := &c.eps[i]
-		r.ready[i+1], r.all[i+1] = r.ready[i], r.all[i]
-		if !e.terminating {
-			r.all[i+1]++
-			if e.ready {
-				r.ready[i+1]++
-			}
+// count adds an endpoint.
+func (r *ready) count(c condition) {
+	if len(r.all) == 0 {
+		r.ready, r.all = append(r.ready, 0), append(r.all, 0)
+	}
+	ready, all := r.ready[len(r.ready)-1], r.all[len(r.all)-1]
+	if !c.terminating {
+		all++
+		if c.ready {
+			ready++
 		}
 	}
-	c.ready = r
+	r.ready, r.all = append(r.ready, ready), append(r.all, all)
 }
 
 // view makes the sets of those that have a condition.
@@ -424,8 +468,9 @@ func (c *compiler) address(e *endpoint, v4 bool) []uint32 {
 // members makes sets of the endpoints that are shown. The records of an endpoint are
 // good until those of another are asked for.
 type members struct {
-	c     *compiler
-	shown func(condition) bool
+	c       *compiler
+	shown   func(condition) bool
+	indexed *ranking // the last one with an index
 }
 
 // set makes the set of the records that endpoints have of one list. Who has the
@@ -505,19 +550,24 @@ func (m *members) rank(l *list, s *set, records func(*endpoint) []uint32) {
 	of := func(i uint32) *endpoint { return &c.eps[l.place(s.at(s.first(i)))] }
 	for i := range uint32(s.n) {
 		if w := max(1, of(i).weight); w != max(1, of(0).weight) {
-			r.weights, r.sums = make([]uint16, s.n), make([]uint64, s.n+1)
+			r.weights = make([]uint16, s.n)
 			break
 		}
 	}
 	for i := range r.weights {
 		r.weights[i] = max(1, of(uint32(i)).weight)
-		r.sums[i+1] = r.sums[i] + uint64(r.weights[i])
+	}
+	if r.weights != nil {
+		r.sums = rank.NewSums(r.weights, nil)
 	}
 	switch c.order {
 	case rank.Hash:
-		for i := range s.n {
-			r.keys = append(r.keys, c.hashKey(of(uint32(i))))
+		r.keys = make([]uint64, s.n)
+		seed := c.hashSeed()
+		for i := range r.keys {
+			r.keys[i] = hashKey(seed, of(uint32(i)).addr)
 		}
+		m.index(r)
 	case rank.Fixed:
 		r.keys, r.sorted = make([]uint64, s.n), make([]uint32, s.n)
 		for i := range r.sorted {
@@ -543,10 +593,7 @@ func (r *ranking) rankHinted() {
 		for i := range list {
 			h := &list[i]
 			if r.weights != nil {
-				h.sums = make([]uint64, len(h.members)+1)
-				for j, member := range h.members {
-					h.sums[j+1] = h.sums[j] + uint64(r.weights[member])
-				}
+				h.sums = rank.NewSums(r.weights, h.members)
 			}
 			if r.sorted != nil {
 				h.sorted = make([]uint32, len(h.members))
@@ -559,15 +606,31 @@ func (r *ranking) rankHinted() {
 	}
 }
 
-// hashKey tells an endpoint from others, alike on every replica: by its address and
-// its Service.
-func (c *compiler) hashKey(e *endpoint) uint64 {
+// index makes the index of a set's keys. Sets of the same endpoints have one together.
+func (m *members) index(r *ranking) {
+	if had := m.indexed; had != nil && slices.Equal(had.keys, r.keys) && slices.Equal(had.weights, r.weights) {
+		r.keys, r.index = had.keys, had.index
+		return
+	}
+	if r.index = rank.NewIndex(r.keys, r.weights); r.index != nil {
+		m.indexed = r
+	}
+}
+
+// hashSeed is what the keys of a Service's endpoints are made with.
+func (c *compiler) hashSeed() uint64 {
 	h := uint64(len(c.suffix))
 	for _, b := range c.suffix {
 		h = rank.Mix(h ^ uint64(b))
 	}
-	n := toNumber(e.addr)
-	return rank.Mix(rank.Mix(h^n.hi) ^ n.lo)
+	return h
+}
+
+// hashKey tells an endpoint from others, alike on every replica: by its address and its
+// Service.
+func hashKey(seed uint64, addr netip.Addr) uint64 {
+	n := toNumber(addr)
+	return rank.Mix(rank.Mix(seed^n.hi) ^ n.lo)
 }
 
 // hints sorts out whom the endpoints of a set are meant for.
@@ -575,7 +638,7 @@ func (m *members) hints(l *list, s *set, records func(*endpoint) []uint32) *hint
 	c := m.c
 	member := s.members()
 	nodes, zones := map[uint32]*hinted{}, map[uint32]*hinted{}
-	allNodes, allZones, anyReady := true, true, false
+	h := &hints{allNodes: true, allZones: true}
 	for i := range c.eps {
 		e := &c.eps[i]
 		if !m.shown(e.condition) {
@@ -596,22 +659,16 @@ func (m *members) hints(l *list, s *set, records func(*endpoint) []uint32) *hint
 			}
 		}
 		if len(of) > 0 && e.ready {
-			anyReady = true
-			allNodes = allNodes && len(forNodes) > 0
-			allZones = allZones && len(forZones) > 0
+			h.ready = true
+			h.allNodes = h.allNodes && len(forNodes) > 0
+			h.allZones = h.allZones && len(forZones) > 0
 		}
 	}
-	h := &hints{}
-	if anyReady && allNodes {
-		h.nodes = hintList(nodes)
+	h.nodes, h.zones = hintList(nodes), hintList(zones)
+	if c.partial {
+		return h
 	}
-	if anyReady && allZones {
-		h.zones = hintList(zones)
-	}
-	if h.nodes == nil && h.zones == nil {
-		return nil
-	}
-	return h
+	return h.settle()
 }
 
 func hint(byID map[uint32]*hinted, id, member uint32, ready bool) {
@@ -624,12 +681,11 @@ func hint(byID map[uint32]*hinted, id, member uint32, ready bool) {
 	h.ready = h.ready || ready
 }
 
-// hintList are those for whom somebody is ready.
+// hintList puts them in order.
 func hintList(byID map[uint32]*hinted) (list []hinted) {
 	for _, h := range byID {
-		if h.members = unique(h.members); h.ready {
-			list = append(list, *h)
-		}
+		h.members = unique(h.members)
+		list = append(list, *h)
 	}
 	slices.SortFunc(list, func(a, b hinted) int { return cmp.Compare(a.id, b.id) })
 	return list

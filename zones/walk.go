@@ -77,6 +77,12 @@ func (w *walker) put(owner, fragment []byte, tail ...byte) {
 }
 
 func (w *walker) putSet(owner []byte, r rrset, tail ...byte) {
+	if r.ranking != nil && r.pieces != nil {
+		for i := range r.pieces {
+			w.putSet(owner, r.pieces[i].rrset, tail...)
+		}
+		return
+	}
 	for i := range r.count() {
 		w.put(owner, r.record(r.at(uint32(i))), tail...)
 	}
@@ -140,25 +146,27 @@ func (s *service) walk(w *walker) {
 	for _, r := range []Readiness{Ready, Serving, All} {
 		putView(s.view(r), "_"+r.String())
 	}
-	put := func(label string, n *node) {
+	put := func(label string, p *part, node uint32) {
 		owner = append(appendLabel(owner[:0], label), s.suffix...)
 		var sets nodeSets
-		sets.fill(s, n)
-		w.putSet(owner, rrset{&s.v4.list, &sets.a})
-		w.putSet(owner, rrset{&s.v6.list, &sets.aaaa})
-		w.putSet(owner, rrset{&s.srv, &sets.srv}, s.suffix...)
+		sets.fill(p, node)
+		w.putSet(owner, rrset{&p.v4.list, &sets.a})
+		w.putSet(owner, rrset{&p.v6.list, &sets.aaaa})
+		w.putSet(owner, rrset{&p.srv, &sets.srv}, s.suffix...)
 	}
-	for i := range s.labels {
-		if l := &s.labels[i]; l.node&nameless == 0 {
-			put(l.name, &s.nodes[l.node])
+	for p := range s.all {
+		for i := range p.labels {
+			if l := &p.labels[i]; l.node&nameless == 0 {
+				put(l.name, p, l.node)
+			}
 		}
 	}
 	for addr := range s.addrs() {
 		// Where the address in dashes is somebody's host name, that is what it means.
 		label := dashed(addr)
-		if _, taken := s.searchLabel([]byte(label)); !taken && s.fits(label) {
-			if n, ok := s.find([]byte(label)); ok {
-				put(label, n)
+		if _, taken := s.leads([]byte(label)).searchLabel([]byte(label)); !taken && s.fits(label) {
+			if p, node, ok := s.find([]byte(label)); ok {
+				put(label, p, node)
 			}
 		}
 	}
@@ -174,8 +182,7 @@ func (s *Set) walkReverse(z *reverseZone) iter.Seq[[]byte] {
 		}
 		w.put(z.apex, appendNamed(nil, headerSize, TypeNS, primary.ttl, append(append([]byte{}, nsLabels...), primary.apex...)))
 		a := NewAnswer()
-		s.index.all(func(key string, holders []holder) bool {
-			addr, _ := netip.AddrFromSlice([]byte(key))
+		s.index.all(func(addr netip.Addr, holders []holder) bool {
 			if !z.block.contains(addr) || !anyNamed(holders) {
 				return true
 			}

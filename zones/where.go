@@ -1,6 +1,8 @@
 package zones
 
 import (
+	"cmp"
+	"encoding/binary"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -141,12 +143,15 @@ type uint128 struct{ hi, lo uint64 }
 
 func toNumber(addr netip.Addr) uint128 {
 	b := addr.As16()
-	var n uint128
-	for i := range 8 {
-		n.hi = n.hi<<8 | uint64(b[i])
-		n.lo = n.lo<<8 | uint64(b[8+i])
-	}
-	return n
+	return uint128{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
+}
+
+// addr is the address of a number.
+func (n uint128) addr() netip.Addr {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], n.hi)
+	binary.BigEndian.PutUint64(b[8:], n.lo)
+	return netip.AddrFrom16(b).Unmap()
 }
 
 func (n uint128) less(m uint128) bool { return n.hi < m.hi || n.hi == m.hi && n.lo < m.lo }
@@ -198,20 +203,23 @@ func newRange(p netip.Prefix, w where, source Sources) rangeEntry {
 	return rangeEntry{first: toNumber(p.Addr()).without(lowOnes(n)), bits: n, where: w, source: source}
 }
 
+// compare is the order of prefixes: one that others are in comes before them.
+func (e *rangeEntry) compare(f *rangeEntry) int {
+	switch {
+	case e.first.less(f.first):
+		return -1
+	case f.first.less(e.first):
+		return 1
+	}
+	return cmp.Compare(e.bits, f.bits)
+}
+
 func (e *rangeEntry) last() uint128 { return e.first.or(lowOnes(e.bits)) }
 
 // newRanges takes prefixes; of equal ones the first counts.
 func newRanges(list []rangeEntry) ranges {
-	slices.SortStableFunc(list, func(a, b rangeEntry) int {
-		switch {
-		case a.first.less(b.first):
-			return -1
-		case b.first.less(a.first):
-			return 1
-		}
-		return a.bits - b.bits
-	})
-	list = slices.CompactFunc(list, func(a, b rangeEntry) bool { return a.first == b.first && a.bits == b.bits })
+	slices.SortStableFunc(list, func(a, b rangeEntry) int { return a.compare(&b) })
+	list = slices.CompactFunc(list, func(a, b rangeEntry) bool { return a.compare(&b) == 0 })
 	r := ranges{starts: []uint128{{}}, piece: []int32{-1}, entries: list}
 	cut := func(at uint128, entry int32) {
 		if last := len(r.starts) - 1; r.starts[last] == at {

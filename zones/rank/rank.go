@@ -44,19 +44,21 @@ func (t *Tier) at(i int) int {
 
 // Targets is what is ranked.
 type Targets struct {
-	// List holds the targets' numbers; nil is 0, 1, 2 …
+	// List holds the targets' numbers, in ascending order; nil is 0, 1, 2 …
 	List []uint32
 
 	Order Order
 
 	// Weights of each target, by its number; nil is the same for all. None is 0.
 	Weights []uint16
-	// Sums are the sums of the weights before each target of the list and, last, of all.
-	Sums []uint64
+	// Sums of the weights of the list; nil: they are not known.
+	Sums *Sums
 
 	// Keys of each target, by its number: for Hash what tells it from others, for
 	// Fixed its rank.
 	Keys []uint64
+	// Index of the Keys and the Weights, for Hash; nil: none.
+	Index *Index
 	// Sorted are the places in the list in order of the Keys, for Fixed.
 	Sorted []uint32
 }
@@ -97,9 +99,9 @@ func NewClient() *Client {
 // allocates only to grow dst and the client's room. Same targets, tier, client and
 // chance: same order.
 //
-// What it costs depends on want, and not on how many targets there are, but for Hash,
-// which looks at each target of the tier, and Fixed, if the tier is a small part of the
-// targets.
+// What it costs depends on want, and not on how many targets there are, but where many of
+// a tier are wanted, where Hash has no Index, or one that the tier, the list or uneven
+// weights make useless, and for Fixed if the tier is a small part of the targets.
 func (c *Client) Rank(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
 	n, start := tier.Len(), len(dst)
 	if want = min(want, n); want <= 0 {
@@ -129,7 +131,7 @@ func (c *Client) Rank(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
 		return c.best(dst, t, tier, want, ranked)
 	case t.Weights == nil:
 		return c.shuffle(dst, t, tier, want)
-	case t.Sums != nil && want*4 <= n:
+	case t.Sums != nil && want*3 <= n*2:
 		return c.draw(dst, t, tier, want)
 	}
 	return c.best(dst, t, tier, want, c.weighted)
@@ -155,8 +157,17 @@ func (c *Client) shuffle(dst []uint32, t *Targets, tier Tier, want int) []uint32
 	}
 	id := c.identity[:n]
 	start := len(dst)
+	luck, spent := uint64(0), uint64(math.MaxUint32)
 	for i := range want {
-		j := i + int(c.below(uint64(n-i)))
+		// As in below, but what the multiplication leaves of a random number is the next
+		// one, as long as the choices made of it are fewer than 2^32.
+		left := uint64(n - i)
+		if spent *= left; spent > math.MaxUint32 {
+			luck, spent = c.Rand.Uint64(), left
+		}
+		var j uint64
+		j, luck = bits.Mul64(luck, left)
+		j += uint64(i)
 		id[i], id[j] = id[j], id[i]
 		dst = append(dst, id[i])
 	}
@@ -183,8 +194,8 @@ func (c *Client) shuffle(dst []uint32, t *Targets, tier Tier, want int) []uint32
 // more: it tries again when it meets one. Where that happens too often, because few
 // targets have most of the weight, all are put in order.
 func (c *Client) draw(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
-	if len(c.drawn) < len(t.Sums) {
-		c.drawn = make([]uint32, len(t.Sums)+len(t.Sums)/2)
+	if n := len(t.Sums.before); len(c.drawn) < n {
+		c.drawn = make([]uint32, n+n/2)
 		c.round = 0
 	}
 	if c.round++; c.round == 0 { // wrapped
@@ -192,15 +203,12 @@ func (c *Client) draw(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
 		c.round = 1
 	}
 	start := len(dst)
-	sum := t.Sums[tier.End] - t.Sums[tier.Start]
-	if tier.End2 > tier.Start2 {
-		sum += t.Sums[tier.End2] - t.Sums[tier.Start2]
-	}
+	sum := t.Sums.of(tier)
 	for tries := 4 * want; len(dst)-start < want; tries-- {
 		if tries == 0 {
 			return c.drawRest(dst, start, t, tier, want)
 		}
-		i := t.at(tier, c.below(sum))
+		i := t.Sums.find(tier, c.below(sum))
 		if c.drawn[i] == c.round {
 			continue
 		}
@@ -213,20 +221,18 @@ func (c *Client) draw(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
 // drawRest goes on with draw where a few targets have nearly all the weight: it leaves
 // out those that were drawn, as gaps in the sums.
 func (c *Client) drawRest(dst []uint32, start int, t *Targets, tier Tier, want int) []uint32 {
+	before := t.Sums.before
 	gaps := c.keyed[:0] // the drawn targets, in order: where they are among the sums of the tier
 	gap := func(i uint32) {
-		k := keyed{t.Sums[i], i}
+		k := keyed{before[i], i}
 		if int(i) >= tier.Start2 && tier.End2 > tier.Start2 && int(i) >= tier.End {
-			k.key -= t.Sums[tier.Start2] - t.Sums[tier.End]
+			k.key -= before[tier.Start2] - before[tier.End]
 		}
-		k.key -= t.Sums[tier.Start]
+		k.key -= before[tier.Start]
 		at, _ := slices.BinarySearchFunc(gaps, k, func(a, b keyed) int { return cmp.Compare(a.key, b.key) })
 		gaps = slices.Insert(gaps, at, k)
 	}
-	left := t.Sums[tier.End] - t.Sums[tier.Start]
-	if tier.End2 > tier.Start2 {
-		left += t.Sums[tier.End2] - t.Sums[tier.Start2]
-	}
+	left := t.Sums.of(tier)
 	for _, i := range dst[start:] {
 		gap(i)
 		left -= uint64(t.Weights[t.number(int(i))])
@@ -239,30 +245,13 @@ func (c *Client) drawRest(dst []uint32, start int, t *Targets, tier Tier, want i
 			}
 			v += uint64(t.Weights[t.number(int(g.at))])
 		}
-		i := uint32(t.at(tier, v))
+		i := uint32(t.Sums.find(tier, v))
 		gap(i)
 		left -= uint64(t.Weights[t.number(int(i))])
 		dst = append(dst, i)
 	}
 	c.keyed = gaps
 	return t.numbered(dst, start)
-}
-
-// at is the place in the list of the target that has the weight v of the tier's sum.
-func (t *Targets) at(tier Tier, v uint64) int {
-	i, j := tier.Start, tier.End
-	if v += t.Sums[tier.Start]; v >= t.Sums[tier.End] {
-		v += t.Sums[tier.Start2] - t.Sums[tier.End]
-		i, j = tier.Start2, tier.End2
-	}
-	for i+1 < j { // Sums[i] <= v < Sums[j]
-		if h := int(uint(i+j) >> 1); t.Sums[h] <= v {
-			i = h
-		} else {
-			j = h
-		}
-	}
-	return i
 }
 
 // numbered puts the targets' numbers in the place of their places in the list.
@@ -277,77 +266,66 @@ func (t *Targets) numbered(dst []uint32, start int) []uint32 {
 // at one by one rather than looked for among all.
 const rare = 8
 
-// hash is weighted rendezvous hashing: each target draws a number that depends on itself
-// and the asker alone, and the smallest are appended. When one leaves, the others'
-// numbers stay, and so only its own share moves. It looks at each target of the tier,
-// and so spares whatever it can.
-func (c *Client) hash(dst []uint32, t *Targets, tier Tier, want int) []uint32 {
-	heap := c.keyed[:0] // of the smallest so far, the largest of them on top
-	most, longest := uint64(math.MaxUint64), math.Inf(1)
-	for _, run := range [2][2]int{{tier.Start, tier.End}, {tier.Start2, tier.End2}} {
-		for at := run[0]; at < run[1]; at++ {
-			number := t.number(at)
-			key := ^Mix(c.Key ^ t.Keys[number]) // in the same order as lots of equal weights
-			if t.Weights != nil {
-				// -log u is at least 1-u, which tells of nearly all that they are too late.
-				weight := t.Weights[number]
-				if 1-uniform(^key) > longest*float64(weight) {
-					continue
-				}
-				key = lot(^key, weight)
-			}
-			switch k := (keyed{key, number}); {
-			case key > most:
-				continue
-			case len(heap) < want:
-				heap = append(heap, k)
-				up(heap)
-			case k.less(heap[0]):
-				heap[0] = k
-				down(heap)
-			}
-			if len(heap) == want {
-				most = heap[0].key
-				if t.Weights != nil {
-					longest = math.Float64frombits(most)
-				}
-			}
-		}
+// fewKept are kept in order. More of them are kept as a heap, the last one on top.
+const fewKept = 128
+
+// keep keeps a target if it is one of the first so far, of which want are wanted. When
+// there are as many, it returns the key of the last: who is above comes too late.
+func (c *Client) keep(key uint64, number uint32, want int) (last uint64, full bool) {
+	k, kept := keyed{key, number}, c.keyed
+	switch {
+	case want > fewKept:
+		return c.keepMany(k, want)
+	case len(kept) < want:
+		kept = append(kept, k)
+		c.keyed = kept
+	case !k.less(kept[want-1]):
+		return kept[want-1].key, true
 	}
-	return c.take(dst, heap)
+	i := len(kept) - 1
+	for ; i > 0 && k.less(kept[i-1]); i-- {
+		kept[i] = kept[i-1]
+	}
+	kept[i] = k
+	return kept[len(kept)-1].key, len(kept) == want
 }
 
-// take appends what is in a heap, in order of the keys.
-func (c *Client) take(dst []uint32, heap []keyed) []uint32 {
-	c.keyed = heap
-	slices.SortFunc(heap, func(a, b keyed) int {
-		if a.less(b) {
-			return -1
-		}
-		return 1
-	})
-	for i := range heap {
-		dst = append(dst, heap[i].at)
+func (c *Client) keepMany(k keyed, want int) (last uint64, full bool) {
+	switch {
+	case len(c.keyed) < want:
+		c.keyed = append(c.keyed, k)
+		up(c.keyed)
+	case k.less(c.keyed[0]):
+		c.keyed[0] = k
+		down(c.keyed)
+	}
+	return c.keyed[0].key, len(c.keyed) == want
+}
+
+// take appends what was kept, the first one first.
+func (c *Client) take(dst []uint32, want int) []uint32 {
+	if want > fewKept {
+		slices.SortFunc(c.keyed, func(a, b keyed) int {
+			if a.less(b) {
+				return -1
+			}
+			return 1
+		})
+	}
+	for i := range c.keyed {
+		dst = append(dst, c.keyed[i].at)
 	}
 	return dst
 }
 
 // best appends the targets with the smallest keys, in order of the keys.
 func (c *Client) best(dst []uint32, t *Targets, tier Tier, want int, key func(t *Targets, n uint32) uint64) []uint32 {
-	heap := c.keyed[:0] // of the smallest so far, the largest of them on top
+	c.keyed = c.keyed[:0]
 	for i := range tier.Len() {
-		at := t.number(tier.at(i))
-		k := keyed{key(t, at), at}
-		switch {
-		case len(heap) < want:
-			heap = append(heap, k)
-			up(heap)
-		case k.less(heap[0]):
-			heap[0] = k
-			down(heap)
-		}
+		number := t.number(tier.at(i))
+		c.keep(key(t, number), number, want)
 	}
-	return c.take(dst, heap)
+	return c.take(dst, want)
 }
 
 func (a keyed) less(b keyed) bool { return a.key < b.key || a.key == b.key && a.at < b.at }
