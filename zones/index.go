@@ -1,6 +1,9 @@
 package zones
 
-import "net/netip"
+import (
+	"math/bits"
+	"net/netip"
+)
 
 // index tells which Services of the first zone have an address. Like a table it never
 // changes.
@@ -8,7 +11,13 @@ import "net/netip"
 // Holders stand in lists, one for all addresses that differ in their last six bits
 // only. Networks hand out addresses from ranges no smaller, so an address costs little
 // but its holders.
-type index struct{ lists table[[]holder] }
+type index struct{ lists table[listed] }
+
+// listed is one list, in order of addresses, and a bit for each address that it has.
+type listed struct {
+	has     uint64
+	holders []holder
+}
 
 const (
 	lastBits = 6
@@ -79,13 +88,24 @@ func (x *index) get(addr netip.Addr) []holder {
 	var buf [16]byte
 	key, last := listKey(&buf, addr)
 	list, _ := x.lists.get(key)
-	i, j := held(list, last)
-	return list[i:j:j]
+	bit := uint64(1) << last
+	if list.has&bit == 0 {
+		return nil
+	}
+	i := bits.OnesCount64(list.has & (bit - 1)) // addresses before it, which have a holder or more
+	for list.holders[i].last != last {
+		i++
+	}
+	j := i + 1
+	for j < len(list.holders) && list.holders[j].last == last {
+		j++
+	}
+	return list.holders[i:j:j]
 }
 
 // all calls yield for each address in no particular order until it returns false.
 func (x *index) all(yield func(addr netip.Addr, holders []holder) bool) {
-	x.lists.all(func(key string, list []holder) bool { return eachHeld(key, list, yield) })
+	x.lists.all(func(key string, list listed) bool { return eachHeld(key, list.holders, yield) })
 }
 
 // eachHeld calls yield for each address of a list.

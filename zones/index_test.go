@@ -287,3 +287,47 @@ func TestEachIn(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkIndex is what it costs to find the place of an asker that is an endpoint, any
+// of N, and to answer for its reverse name.
+func BenchmarkIndex(b *testing.B) {
+	for _, n := range []int{10, 1000, 10_000} {
+		builder, err := NewBuilder(Config{Zones: []Zone{DefaultZone("registry.local")}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var all []*registry.Service
+		for i := range n {
+			all = append(all, someService(i, 0))
+		}
+		set := builder.Build(all, someTime)
+		r := rand.New(rand.NewPCG(1, 2))
+		addr := func() netip.Addr {
+			n := r.IntN(10 * n)
+			return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+		}
+		b.Run(fmt.Sprintf("place/%d", 10*n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				var who asker
+				if set.locate(&Question{From: addr()}, &who); who.source != FromEndpoints {
+					b.Fatal("not found")
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("PTR/%d", 10*n), func(b *testing.B) {
+			a, name, out := NewAnswer(), []byte(nil), make([]byte, 0, 512)
+			q := Question{Type: TypePTR}
+			b.ReportAllocs()
+			for b.Loop() {
+				of := blockOf(addr(), 4)
+				name = appendReverse(name[:0], &of)
+				q.Name = name
+				set.Lookup(&q, a)
+				if _, n, _ := a.AppendTo(out[:headerSize], 0, 512, 0); n.Answer != 1 {
+					b.Fatal("no answer")
+				}
+			}
+		})
+	}
+}

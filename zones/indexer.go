@@ -18,7 +18,7 @@ type indexer struct {
 	places   map[where]*where
 
 	// Of one Build.
-	lists  *edit[[]holder]
+	lists  *edit[listed]
 	blocks *edit[int]
 	atlas  *atlas // that podCIDRs are counted by
 
@@ -27,7 +27,7 @@ type indexer struct {
 	list    []holder
 	changed bool
 
-	// Room.
+	// Room, and what is in it of the Service that is moved.
 	was, now []found
 	tales    []tale
 }
@@ -39,6 +39,10 @@ type tale struct {
 	whole   bool // is takes in what the other slices say
 }
 
+// keptRoom is for how many addresses room is kept for the next Build: enough for what
+// changes usually, some 250 KB.
+const keptRoom = 6000
+
 // start begins the changes of one Build.
 func (x *indexer) start(from *index, blocks *table[int], atlas *atlas) {
 	x.lists, x.blocks, x.atlas = from.lists.edit(), blocks.edit(), atlas
@@ -49,6 +53,9 @@ func (x *indexer) done() (index, table[int]) {
 	x.close()
 	lists, blocks := x.lists.done(), x.blocks.done()
 	x.lists, x.blocks, x.atlas = nil, nil, nil
+	if cap(x.was)+cap(x.now)+cap(x.tales) > keptRoom {
+		x.was, x.now, x.tales = nil, nil, nil
+	}
 	return index{lists}, blocks
 }
 
@@ -62,7 +69,8 @@ func (x *indexer) move(key string, old, now *service) {
 	if now != nil {
 		is := indexed{key, isClusterDNS(now.source)}
 		if now.indexed = was; was == nil || *was != is {
-			now.indexed = &is
+			now.indexed = new(indexed)
+			*now.indexed = is
 		}
 	}
 	all := was == nil || now == nil || now.indexed != was
@@ -94,16 +102,20 @@ func (x *indexer) move(key string, old, now *service) {
 		}
 		h, w := b[0].holder(now.indexed)
 		if c > 0 {
-			x.put(addr, was, x.complete(h, w, told, 0))
+			x.complete(&h, w, told, 0)
+			x.put(addr, was, &h)
 		} else {
 			before, at := a[0].holder(was)
 			if h != before || w != at || told != nil && told.was != told.is {
-				x.put(addr, was, x.complete(h, w, told, x.standing(addr, was)))
+				x.complete(&h, w, told, x.standing(addr, was))
+				x.put(addr, was, &h)
 			}
 			a = a[1:]
 		}
 		b = b[1:]
 	}
+	clear(x.was) // which would keep parts
+	clear(x.now)
 }
 
 // found is where an address of a Service is.
@@ -160,23 +172,24 @@ func (f *found) holder(by *indexed) (h holder, at where) {
 
 // complete adds to a holder where it says that the address is, and how much that counts:
 // by what slices that have changed say, and by how much it counted so far.
-func (x *indexer) complete(h holder, w where, told *tale, so standing) *holder {
+func (x *indexer) complete(h *holder, w where, told *tale, so standing) {
 	if told != nil && told.whole {
 		so = told.is
 	} else if told != nil {
 		so = max(so, told.is)
 	}
 	h.ready, h.created = so>>32 != 0, uint32(so)
-	if w != (where{}) {
-		if h.place = x.places[w]; h.place == nil {
-			h.place = &w
-			if x.places == nil {
-				x.places = map[where]*where{}
-			}
-			x.places[w] = h.place
-		}
+	if w == (where{}) {
+		return
 	}
-	return &h
+	if h.place = x.places[w]; h.place == nil {
+		if x.places == nil {
+			x.places = map[where]*where{}
+		}
+		h.place = new(where)
+		*h.place = w
+		x.places[w] = h.place
+	}
 }
 
 // standing is how much it counts so far what a Service says of an address.
@@ -330,7 +343,7 @@ func (x *indexer) find(addr netip.Addr) (last uint8) {
 		x.close()
 		x.open = append(x.open, key...)
 		list, _ := x.lists.get(key)
-		x.list = append(x.list, list...)
+		x.list = append(x.list, list.holders...)
 	}
 	return last
 }
@@ -342,7 +355,11 @@ func (x *indexer) close() {
 	case len(x.list) == 0:
 		x.lists.remove(string(x.open))
 	default:
-		x.lists.set(string(x.open), slices.Clone(x.list))
+		list := listed{holders: slices.Clone(x.list)}
+		for i := range x.list {
+			list.has |= 1 << x.list[i].last
+		}
+		x.lists.set(string(x.open), list)
 	}
 	clear(x.list)
 	x.open, x.list, x.changed = x.open[:0], x.list[:0], false

@@ -92,7 +92,7 @@ func (r *ranges) eachIn(x *index, yield func(addr netip.Addr, holders []holder) 
 			var buf [16]byte
 			key, _ := listKey(&buf, at.addr())
 			list, _ := x.lists.get(key)
-			eachHeld(string(key), list, some)
+			eachHeld(string(key), list.holders, some)
 			at = at.or(uint128{0, lastMask}).next()
 		}
 	}
