@@ -5,7 +5,7 @@
 # make cluster  a real control plane for you, until Ctrl-C
 # make measure  propagation and scale on a real control plane
 # make bench    epdns beside Knot, NSD, BIND and CoreDNS, and with up to a million endpoints;
-#               writes docs/benchmarks.md; needs an idle machine for an hour and a quarter
+#               writes docs/benchmarks.md; needs an idle machine for half an hour
 # make fuzz     each fuzz target for FUZZTIME (default 10s), and ten million damaged packets
 
 GO       ?= go

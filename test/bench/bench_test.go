@@ -5,15 +5,21 @@ package bench
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -85,12 +91,17 @@ func example() *Comparison {
 	for _, q := range c.questions {
 		c.samples[key{epdns, q.name, false}] = []sample{{rate: 400_000, cpu: 2, busy: 0.99, p50: 40, p99: 90}, {rate: 300_000, cpu: 2.5, busy: 0.97, p50: 44, p99: 91.5}}
 		c.samples[key{knot, q.name, false}] = []sample{{rate: 200_000, cpu: 4, busy: 1, p50: 50, p99: 100, lost: 0.01}, {rate: 100_000, cpu: 5, busy: 1, p50: 50, p99: 100, lost: 0.02}}
-		c.samples[key{coreDNS, q.name, false}] = []sample{{rate: 10_000, cpu: 100, busy: 1, p50: 300, p99: 9000}, {rate: 10_000, cpu: 90, busy: 1, p50: 300, p99: 9000, wrong: 3}}
+		c.samples[key{coreDNS, q.name, false}] = []sample{{rate: 10_000, cpu: 100, busy: 1, p50: 300, p90: 800, p99: 9000}, {rate: 10_000, cpu: 90, busy: 1, p50: 300, p90: 800, p99: 9000, wrong: 3}}
 		c.sizes[key{epdns, q.name, false}] = [2]int{218, 218}
 		c.sizes[key{coreDNS, q.name, false}] = [2]int{411, 430}
 	}
-	c.samples[key{knot, "A10", false}][0].dnsperf, c.samples[key{knot, "A10", false}][1].dnsperf = 150_000, 140_000
-	c.samples[key{coreDNS, "SRV10", false}] = []sample{{}, {}}
+	c.samples[key{knot, "A10", false}][0].dnsperf = 145_000 // only once
+	c.samples[key{coreDNS, "SRV10", false}] = []sample{{others: 0.2}, {others: 0.3}}
+	for i := range 2 { // one had too few queries, and the processor of the other had more to do
+		c.samples[key{knot, "A10", false}][i].busy = 0.9
+		s := &c.samples[key{coreDNS, "A10", false}][i]
+		s.busy, s.others = 0.8, 0.2
+	}
 	return c
 }
 
@@ -99,8 +110,11 @@ func TestComparisonMarkdown(t *testing.T) {
 	for _, want := range []string{
 		"2 processors; epdns 1, Knot 3. 1000 Services with 10 endpoints, 100 with 100; EDNS with 1232 octets. Medians of 2 rounds of 1s a figure.\n",
 		"| processor time, µs a query | A, 10 endpoints | SRV, 10 endpoints |\n|---|---:|---:|\n| epdns | 2.25 | 2.25 |\n| Knot | 4.50 | 4.50 |\n| CoreDNS kubernetes | 95.0 | – |\n",
-		"| epdns | 350,000 | 350,000 |\n",
-		"| CoreDNS kubernetes | 300 / 9,000 | – / – |\n",
+		"| epdns | 350,000 | 350,000 |\n| Knot | 150,000 † | 150,000 |\n| CoreDNS kubernetes | 10,000 ‡ | – ‡ |\n",
+		"| A, 10 endpoints: processor time of a query at most 0.75 of Knot's or 1.25 of the echo's | 0.500 of Knot's | holds |\n",
+		"| A, 10 endpoints: answers a second at least 1.75 times Knot's | 2.50 times † | holds |\n",
+		"| A, 10 endpoints: answers a second at least 10 times those of CoreDNS without cache | 35.0 times ‡ | holds |\n",
+		"| CoreDNS kubernetes | 300 / 800 / 9,000 | – / – / – |\n",
 		"| CoreDNS kubernetes | 411–430 | 411–430 |\n",
 		// 2/4 and 2.5/5; 400/200 and 300/100; of rounds, not of medians.
 		"| processor time of epdns, as a part of | Knot | CoreDNS kubernetes |\n|---|---:|---:|\n| A, 10 endpoints, UDP | 0.500 | 0.024 |\n",
@@ -119,11 +133,11 @@ func TestComparisonMarkdown(t *testing.T) {
 // All points of a chart are there, and it is XML.
 func TestSVG(t *testing.T) {
 	g := &Growth{options: Options{}, all: []*growth{
-		{level: levels[0], server: epdns, ready: time.Second, residual: 20, endpoint: [2]float64{2, 4e5}, change: 300, collecting: 0.02, lags: make([]lag, 3)},
-		{level: levels[1], server: epdns, ready: time.Second, residual: 30, endpoint: [2]float64{2, 4e5}, change: 300, collecting: 0.03},
+		{level: levels[0], server: epdns, ready: time.Second, residual: 20, endpoint: query{cost: 2, rate: 4e5}, change: 300, spent: spent{time.Second, 20 * time.Millisecond}, lags: make([][]lag, 3)},
+		{level: levels[1], server: epdns, ready: time.Second, residual: 30, endpoint: query{cost: 2, rate: 4e5}, change: 300, spent: spent{time.Second, 30 * time.Millisecond}, failed: errors.New("none")},
 		{level: levels[4], server: coreDNS, failed: errors.New("no memory")},
 	}}
-	g.all[0].lags[1] = lag{reached: 100, late: []time.Duration{time.Millisecond, 2 * time.Millisecond}}
+	g.all[0].lags[1] = []lag{{reached: 100, late: []time.Duration{time.Millisecond, 2 * time.Millisecond}}}
 	for what, test := range map[string]struct {
 		svg    []byte
 		points int
@@ -142,12 +156,67 @@ func TestSVG(t *testing.T) {
 	}
 	text := g.Markdown()
 	for _, want := range []string{
-		"| 100, 10 | epdns | 1.00 | – | 20.0 | – | 2.00 | – |\n",
-		"| 100, 10 | epdns | 300 | 2.00 | – | 1.0 / 2.0 | – |\n",
+		"| 100, 10 | epdns | 1.00 | – | 20.0 | – | 2.00 | – | – |\n",
+		"| 100, 10 | epdns | 300 | 2.00 | – | 1.00 / 2.00 | – |\n",
+		"| 10,000 endpoints and 1,000 Services: epdns serves them | it did not get to the end | does not hold |\n",
 		"- 5,000, 1, CoreDNS kubernetes: it did not get to the end.\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no\n%s\nin\n%s", want, text)
+		}
+	}
+}
+
+// Statements about what was not measured are not there, and each limit has two sides.
+func TestVerdicts(t *testing.T) {
+	written := func(list []verdict) string {
+		var b bytes.Buffer
+		writeVerdicts(&b, list)
+		return b.String()
+	}
+	if text := written((&Growth{}).verdicts()) + written((&Comparison{questions: NewWorld(1).questions}).verdicts()); text != "" {
+		t.Errorf("nothing was measured, and it says\n%s", text)
+	}
+	// The second round is another, and the third had no change.
+	late := func(ms ...int) [][]lag {
+		var l [2]lag
+		for _, n := range ms {
+			for i := range l {
+				l[i].late = append(l[i].late, time.Duration(n+2*i-1)*time.Millisecond)
+			}
+		}
+		return [][]lag{{}, {l[0], l[1], {}}, {}}
+	}
+	at := func(name string) level {
+		return levels[slices.IndexFunc(levels, func(l level) bool { return l.name == name })]
+	}
+	good := func() []*growth {
+		return []*growth{
+			{level: at("100"), server: epdns, lags: late(-1, 1)},
+			{level: at("100000"), server: epdns, ready: time.Second, residual: 80, lags: late(1, 4)},
+			{level: at("100000"), server: coreDNS, ready: 2 * time.Second, residual: 200, lags: late(1, 5)},
+			{level: at("1000000"), server: epdns, residual: 600, service: query{times: 1.3}, endpoint: query{times: 1.1}, lags: late(4)},
+		}
+	}
+	const statements = 7
+	text := written((&Growth{all: good()}).verdicts())
+	if strings.Count(text, "| holds |\n") != statements || strings.Contains(text, "does not hold") {
+		t.Errorf("all should hold:\n%s", text)
+	}
+	for what, spoil := range map[string]func([]*growth){
+		"a change that is never answered":       func(g []*growth) { g[0].lags[atRate][2].never = 1 },
+		"an answer after 5 ms":                  func(g []*growth) { g[3].lags = late(5) },
+		"CoreDNS is ready first":                func(g []*growth) { g[2].ready = time.Second },
+		"CoreDNS has the change first":          func(g []*growth) { g[2].lags = late(3) },
+		"86 MiB are more than 90 MB":            func(g []*growth) { g[1].residual = 86 },
+		"668 MiB are more than 700 MB":          func(g []*growth) { g[3].residual = 668 },
+		"queries about endpoints cost too much": func(g []*growth) { g[3].endpoint.times = 1.31 },
+	} {
+		all := good()
+		spoil(all)
+		text := written((&Growth{all: all}).verdicts())
+		if strings.Count(text, "| does not hold |\n") != 1 || strings.Count(text, "| holds |\n") != statements-1 {
+			t.Errorf("%s:\n%s", what, text)
 		}
 	}
 }
@@ -306,6 +375,71 @@ func TestSlices(t *testing.T) {
 	}
 }
 
+// What is written to etcd are whole objects under the keys of an API server, and a refusal is told.
+func TestPutAll(t *testing.T) {
+	got := map[string]string{} // kinds by key
+	status := http.StatusOK
+	etcd := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Success []struct {
+				RequestPut struct{ Key, Value []byte }
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || r.URL.Path != "/v3/kv/txn" {
+			t.Errorf("%s: %v", r.URL, err)
+		}
+		for _, put := range body.Success {
+			var o struct {
+				Kind     string
+				Metadata struct{ UID, CreationTimestamp string }
+			}
+			if err := json.Unmarshal(put.RequestPut.Value, &o); err != nil || o.Metadata.UID == "" || o.Metadata.CreationTimestamp == "" {
+				t.Errorf("%s: %v", put.RequestPut.Value, err)
+			}
+			got[string(put.RequestPut.Key)] = o.Kind
+		}
+		w.WriteHeader(status)
+		io.WriteString(w, "too large")
+	}))
+	defer etcd.Close()
+	s := services("web", 20, 0, 10)[3]
+	pairs := []pair{s.stored(), s.storedSlice(0)}
+	if err := putAll(t.Context(), etcd.URL, pairs); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"/registry/services/specs/ns-3/web-03": "Service", "/registry/endpointslices/ns-3/web-03-0": "EndpointSlice"}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	status = http.StatusBadRequest
+	if err := putAll(t.Context(), etcd.URL, pairs); err == nil || !strings.Contains(err.Error(), "400 Bad Request: too large") {
+		t.Errorf("%v, want what etcd says", err)
+	}
+}
+
+// Larger clusters have the Services of smaller ones, so that they grow.
+func TestLevels(t *testing.T) {
+	var before []*service
+	for _, l := range levels {
+		list := l.list()
+		if len(list) != l.services || list[0].size != l.size {
+			t.Errorf("%s: %d Services, the first with %d endpoints", l.name, len(list), list[0].size)
+		}
+		if l.one() {
+			if list[0].name == before[0].name {
+				t.Errorf("%s: its Service is that of another", l.name)
+			}
+			continue
+		}
+		for i, s := range before {
+			if *s != *list[i] {
+				t.Fatalf("%s: Service %d is %v, and was %v", l.name, i, *list[i], *s)
+			}
+		}
+		before = list
+	}
+}
+
 // What a process does on its processor is counted, that of its children, too.
 func TestProcess(t *testing.T) {
 	p, err := startOn(serverCPU, exec.Command("sh", "-c", "grep Cpus_allowed_list /proc/self/status; (while :; do :; done) & trap 'kill $!; exit 0' TERM; wait"))
@@ -341,6 +475,34 @@ func TestProcess(t *testing.T) {
 	}
 	if !regexp.MustCompile(`^Cpus_allowed_list:\s+0\n`).MatchString(p.Log()) {
 		t.Errorf("it does not run on one processor: %s", p.Log())
+	}
+	// Held, none of them runs, and then they go on: else the end below would be none.
+	s := &server{process: p}
+	for _, step := range []struct {
+		signal syscall.Signal
+		states string
+	}{{syscall.SIGSTOP, "T"}, {syscall.SIGCONT, "RS"}} {
+		if err := s.signal(step.signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Until(ctx, time.Millisecond, func() error {
+			pids, err := s.pids()
+			for _, pid := range pids {
+				b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				if _, state, _ := strings.Cut(string(b), ") "); state == "" || !strings.Contains(step.states, state[:1]) {
+					err = fmt.Errorf("after %v: %s", step.signal, b)
+				}
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	if idle, err := idleTime(serverCPU); err != nil || idle <= 0 {
+		t.Errorf("the processor was idle for %v, %v", idle, err)
+	}
+	if _, err := idleTime(1 << 20); err == nil || !strings.Contains(err.Error(), "processor 1048576") {
+		t.Errorf("%v, want an error that names the processor", err)
 	}
 	for _, pids := range [][]int{{1 << 30}} {
 		if _, err := cpuTime(pids); err == nil {
@@ -391,6 +553,9 @@ func TestStandIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if spent, err := spentBy(s); err != nil || spent.all <= 0 || spent.collecting <= 0 || spent.collecting > spent.all {
+		t.Errorf("%v, %v", spent, err)
+	}
 	if len(lag.late) == 0 || lag.reached <= 0 || !slices.IsSorted(lag.late) {
 		t.Errorf("%v changes a second, %v late", lag.reached, lag.late)
 	}
@@ -403,6 +568,18 @@ gc 2 @0.5s 3%: 0.1+2.0+0.1 ms clock, 1+1/1/0+1 ms cpu, 4->4->1 MB, 4 MB goal, 0 
 `
 	if got := collected(log); got != 6*time.Millisecond {
 		t.Errorf("%v, want 6ms", got)
+	}
+	const page = "# HELP go_cpu_classes_gc_total_cpu_seconds_total x\ngo_cpu_classes_gc_total_cpu_seconds_total 0.25\n" +
+		"go_cpu_classes_idle_cpu_seconds_total 7\ngo_cpu_classes_total_cpu_seconds_total 1.2e+01\n"
+	got, err := spentOn(page)
+	if want := (spent{5 * time.Second, 250 * time.Millisecond}); got != want || err != nil {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	if share, none := got.share(), (spent{}).share(); math.Abs(share-0.05) > 1e-9 || none != 0 {
+		t.Errorf("a share of %v, and of %v without time", share, none)
+	}
+	if _, err := spentOn("\ngo_cpu_classes_idle_cpu_seconds_total 7\n"); err == nil {
+		t.Error("no error where there is no metric")
 	}
 }
 

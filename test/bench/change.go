@@ -73,8 +73,32 @@ func put(c *cluster.Cluster) func(context.Context, change) error {
 // changeEvery is so long that no change is folded into another.
 const changeEvery = 20 * time.Millisecond
 
+// rest waits until a server has done what it was asked before: until it uses little of its
+// processor. One that never rests is waited for no longer than a few seconds.
+func rest(ctx context.Context, pids []int) error {
+	const look, little, most = 50 * time.Millisecond, 2 * time.Millisecond, 5 * time.Second
+	for began := time.Now(); time.Since(began) < most; {
+		before, err := cpuTime(pids)
+		if err != nil {
+			return err
+		}
+		if err := sleep(ctx, look); err != nil {
+			return err
+		}
+		after, err := cpuTime(pids)
+		if err != nil || after-before < little {
+			return err
+		}
+	}
+	return nil
+}
+
 // cost is the processor time of one change in a server that is not asked meanwhile, in µs.
-func (c *changer) cost(ctx context.Context, pids []int, d time.Duration) (float64, error) {
+func (c *changer) cost(ctx context.Context, server *server, d time.Duration) (float64, error) {
+	pids, err := server.pids()
+	if err != nil {
+		return 0, err
+	}
 	spent := func(do func() error) (time.Duration, error) {
 		before, err := cpuTime(pids)
 		if err == nil {
@@ -85,6 +109,9 @@ func (c *changer) cost(ctx context.Context, pids []int, d time.Duration) (float6
 		}
 		after, err := cpuTime(pids)
 		return after - before, err
+	}
+	if err := rest(ctx, pids); err != nil {
+		return 0, err
 	}
 	idle, err := spent(func() error { return sleep(ctx, d) })
 	if err != nil {

@@ -73,8 +73,27 @@ func (c *Comparison) values(k key, of func(sample) float64) (out []float64) {
 	return out
 }
 
-func rate(s sample) float64 { return s.rate }
-func cpu(s sample) float64  { return s.cpu }
+func rate(s sample) float64   { return s.rate }
+func cpu(s sample) float64    { return s.cpu }
+func busy(s sample) float64   { return s.busy }
+func others(s sample) float64 { return s.others }
+
+// mark is empty where answers a second are all that the server can.
+func (c *Comparison) mark(k key) string {
+	switch {
+	case len(c.samples[k]) == 0 || median(c.values(k, busy)) >= saturated:
+		return ""
+	case median(c.values(k, others)) > disturbed:
+		return " ‡"
+	default:
+		return " †"
+	}
+}
+
+const marks = `- †: the server was less than 95 % busy, so that it can more than was asked of it.
+- ‡: so was it, since something else ran on one of the two processors.
+
+`
 
 // byQuestion writes a table with a row for each server and a column for each question.
 func (c *Comparison) byQuestion(b *bytes.Buffer, title string, tcp bool, cell func(k key) string) {
@@ -98,16 +117,22 @@ func (c *Comparison) Markdown() string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s; %s. %d Services with 10 endpoints, %d with 100; EDNS with %d octets. Medians of %d rounds of %gs a figure.\n\n",
 		c.Machine, strings.Join(c.Versions, ", "), c.options.Services, min(c.options.Services, wideServices), ednsSize, c.options.Rounds, c.options.Seconds)
+	writeVerdicts(&b, c.verdicts())
 	for _, tcp := range c.tcp {
 		fmt.Fprintf(&b, "### Over %s\n\n", key{tcp: tcp}.transport())
 		c.byQuestion(&b, "processor time, µs a query", tcp, func(k key) string { return rounded(median(c.values(k, cpu))) })
-		c.byQuestion(&b, "answers a second", tcp, func(k key) string { return rounded(median(c.values(k, rate))) })
+		c.byQuestion(&b, "answers a second", tcp, func(k key) string { return rounded(median(c.values(k, rate))) + c.mark(k) })
 		c.byQuestion(&b, "of its processor used meanwhile, %", tcp, func(k key) string {
-			return fmt.Sprintf("%.0f", 100*median(c.values(k, func(s sample) float64 { return s.busy })))
+			return fmt.Sprintf("%.0f", 100*median(c.values(k, busy)))
 		})
-		c.byQuestion(&b, "latency, µs: median / 99 %", tcp, func(k key) string {
-			return rounded(median(c.values(k, func(s sample) float64 { return s.p50 }))) + " / " +
-				rounded(median(c.values(k, func(s sample) float64 { return s.p99 })))
+		c.byQuestion(&b, "latency, µs: median / 90 % / 99 %", tcp, func(k key) string {
+			var cells []string
+			for _, of := range []func(sample) float64{
+				func(s sample) float64 { return s.p50 }, func(s sample) float64 { return s.p90 }, func(s sample) float64 { return s.p99 },
+			} {
+				cells = append(cells, rounded(median(c.values(k, of))))
+			}
+			return strings.Join(cells, " / ")
 		})
 		c.byQuestion(&b, "octets of a reply", tcp, func(k key) string {
 			if s := c.sizes[k]; s[0] != s[1] {
@@ -116,6 +141,7 @@ func (c *Comparison) Markdown() string {
 			return strconv.Itoa(c.sizes[k][0])
 		})
 	}
+	b.WriteString(marks)
 	c.writeRatios(&b)
 	rows := [][]string{{"resident memory, MiB", "before", "after"}}
 	for _, s := range c.servers {
@@ -170,7 +196,7 @@ func (c *Comparison) writeDnsperf(b *bytes.Buffer) {
 		row, some := []string{titles[s]}, false
 		for _, q := range c.questions {
 			k := key{s, q.name, false}
-			seen := median(c.values(k, func(s sample) float64 { return s.dnsperf }))
+			seen := median(slices.DeleteFunc(c.values(k, func(s sample) float64 { return s.dnsperf }), func(v float64) bool { return v == 0 }))
 			if some = some || seen > 0; seen > 0 {
 				row = append(row, q.title, rounded(seen), rounded(median(c.values(k, rate))))
 			}
@@ -187,6 +213,9 @@ func (c *Comparison) writeDnsperf(b *bytes.Buffer) {
 
 // writeDoubts names what must be known of the figures.
 func (c *Comparison) writeDoubts(b *bytes.Buffer) {
+	if c.disturbances > 0 {
+		fmt.Fprintf(b, "- Something else ran beside %d measurements.\n", c.disturbances)
+	}
 	for _, s := range c.servers {
 		worst, where, wrong := 0.0, "", 0
 		for _, q := range c.questions {

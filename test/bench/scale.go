@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -36,6 +38,18 @@ func (l level) endpoints() int { return l.services * l.size }
 // one says whether all endpoints are one Service's.
 func (l level) one() bool { return l.services == 1 }
 
+// list are the Services. A larger level has those of a smaller one and more, but for those of one.
+func (l level) list() []*service {
+	if l.one() {
+		return services(fmt.Sprintf("one-%d", l.size), 1, 0, l.size)
+	}
+	most := 0
+	for _, other := range levels {
+		most = max(most, other.services)
+	}
+	return firstOf(l.services, "web", most, 0, l.size)
+}
+
 var levels = []level{
 	{"100", 10, 10},
 	{"10000", 1000, 10},
@@ -59,7 +73,10 @@ var changeRates = []int{0, 100, standInRate}
 
 const standInRate = 1000
 
-// lag is how late changes were answered, from the API's acknowledgement, sorted.
+// atRate is the one of changeRates that a promise is made for.
+const atRate = 1
+
+// lag is how late changes were answered in one round, from the API's acknowledgement, sorted.
 type lag struct {
 	reached float64 // changes a second
 	late    []time.Duration
@@ -73,11 +90,49 @@ type growth struct {
 	failed error // if it did not come so far
 
 	ready              time.Duration
-	resident, residual float64    // MiB, when ready and later
-	service, endpoint  [2]float64 // µs a query and answers a second, for the names of Services and of endpoints
-	change             float64    // µs of processor time for one slice that changes
-	lags               []lag      // one for each of changeRates
-	collecting         float64    // share of the processor time in which the garbage collector worked, meanwhile
+	resident, residual float64 // MiB, when ready and later
+	service, endpoint  query   // for the names of Services and of endpoints
+	change             float64 // µs of processor time for one slice that changes
+	lags               [][]lag // rounds of each of changeRates
+	spent              spent   // meanwhile
+
+	runs   *server
+	began  time.Time
+	lagged time.Duration // the time that the rounds of lags took
+}
+
+// late is the median, over the rounds at one of changeRates, of a percentile of how late changes
+// were answered, in ms; false if none were.
+func (r *growth) late(rate int, p float64) (ms float64, ok bool) {
+	var all []float64
+	if rate < len(r.lags) {
+		for _, l := range r.lags[rate] {
+			if len(l.late) > 0 {
+				all = append(all, milliseconds(percentile(l.late, p)))
+			}
+		}
+	}
+	return median(all), len(all) > 0
+}
+
+// never is how many changes were not answered at one of changeRates, and reached how many there
+// were in a second.
+func (r *growth) never(rate int) (n int, reached float64) {
+	var all []float64
+	if rate < len(r.lags) {
+		for _, l := range r.lags[rate] {
+			n += l.never
+			all = append(all, l.reached)
+		}
+	}
+	return n, median(all)
+}
+
+// query is what one costs: medians of rounds.
+type query struct {
+	cost  float64 // µs
+	rate  float64 // answers a second
+	times float64 // of the cost with [reference] endpoints in the same round; 0 if it was not asked
 }
 
 // Growth is what [Scale] found.
@@ -85,151 +140,292 @@ type Growth struct {
 	Machine  string
 	Versions []string
 
-	options Options
-	all     []*growth
+	options   Options
+	all       []*growth
+	reference *server // epdns with the first level's Services, to which others are compared
 }
 
-// Scale has epdns and CoreDNS serve clusters of different sizes, each on a control plane of its
-// own.
-func Scale(ctx context.Context, o Options) (*Growth, error) {
+// rounds is how often the cost of a query is measured, by turns with the reference, and how late
+// changes are answered, by turns with the other server.
+const rounds = 5
+
+// lagWithin is the time for the rounds of one server, for each second of a figure. Of one that
+// takes seconds for a change there are fewer.
+const lagWithin = 30
+
+// settled is how long after its start a server's memory is looked at again, for each second of a
+// figure: a garbage collector gives back slowly what the start took.
+const settled = 30
+
+// Scale has epdns and CoreDNS serve clusters of different sizes.
+func Scale(ctx context.Context, o Options) (_ *Growth, err error) {
 	g := &Growth{Machine: machine(), options: o}
-	names := o.chosen(Levels())
-	for _, level := range levels {
-		if !slices.Contains(names, level.name) {
-			continue
-		}
-		if err := g.at(ctx, level); err != nil {
-			return nil, fmt.Errorf("%d endpoints: %w", level.endpoints(), err)
+	l := &lab{}
+	defer func() { err = errors.Join(err, l.stop()) }()
+	if err := l.prepare(ctx); err != nil {
+		return nil, err
+	}
+	names, servers := o.chosen(Levels()), o.chosen(ScaleServers)
+	core := ""
+	if slices.Contains(servers, coreDNS) {
+		if core, err = cluster.CoreDNS(ctx, cluster.Options{Progress: o.Progress}); err != nil {
+			return nil, err
 		}
 	}
+	if err := l.startCluster(ctx, o.Progress); err != nil {
+		return nil, err
+	}
+	if slices.Contains(servers, epdns) {
+		if g.reference, err = l.startReference(ctx); err != nil {
+			return nil, err
+		}
+	}
+	began := time.Now()
+	c := &changer{next: maxAddresses, apply: put(l.cluster)}
+	there := 0 // Services of levels with many, which grow
+	// Those of one Service come first, since what is there then is easily deleted.
+	for _, one := range []bool{true, false} {
+		for _, level := range levels {
+			if level.one() != one || !slices.Contains(names, level.name) {
+				continue
+			}
+			c.services = level.list()
+			missing := c.services
+			if !one {
+				missing = missing[there:]
+				there = len(c.services)
+			}
+			if err := g.at(ctx, l, level, core, c, missing); err != nil {
+				return nil, fmt.Errorf("%d endpoints: %w", level.endpoints(), err)
+			}
+			fmt.Fprintf(o.Progress, "%d endpoints done after %v\n", level.endpoints(), time.Since(began).Round(time.Second))
+		}
+	}
+	slices.SortStableFunc(g.all, func(a, b *growth) int { return slices.Index(levels, a.level) - slices.Index(levels, b.level) })
 	slices.Sort(g.Versions)
 	return g, nil
 }
 
-// at measures at one level.
-func (g *Growth) at(ctx context.Context, level level) (err error) {
-	l := &lab{}
-	defer func() { err = errors.Join(err, l.stop()) }()
-	// The level before has left this program on one.
+// startReference starts epdns with the first level's Services, from a file.
+func (l *lab) startReference(ctx context.Context) (*server, error) {
+	var text strings.Builder
+	if err := writeManifests(&text, levels[0].list()); err != nil {
+		return nil, err
+	}
+	file, err := l.write("manifests.yaml", text.String())
+	if err != nil {
+		return nil, err
+	}
+	return l.startEpdns(ctx, l.source("", file))
+}
+
+// at measures at one level, of whose Services some are missing.
+func (g *Growth) at(ctx context.Context, l *lab, level level, core string, c *changer, missing []*service) error {
+	// The level before has left this program and the control plane on one.
 	if err := l.pinOthers(anyCPU); err != nil {
 		return err
 	}
-	if err := l.prepare(ctx); err != nil {
-		return err
-	}
-	core, err := cluster.CoreDNS(ctx, cluster.Options{Progress: g.options.Progress})
-	if err != nil {
-		return err
-	}
-	if err := l.startCluster(ctx, g.options.Progress); err != nil {
-		return err
-	}
-	list := services("web", level.services, 0, level.size)
-	if err := create(ctx, l.cluster, list, g.options.Progress); err != nil {
+	if err := create(ctx, l.cluster, missing, g.options.Progress); err != nil {
 		return err
 	}
 	if err := l.pinOthers(askerCPU); err != nil {
 		return err
 	}
-	c := &changer{services: list, next: maxAddresses, apply: put(l.cluster)}
+	var rs []*growth
 	for _, name := range g.options.chosen(ScaleServers) {
-		r := &growth{level: level, server: name}
-		g.all = append(g.all, r)
-		if r.failed = g.measure(ctx, l, r, core, c); r.failed == nil {
-			if r.failed = g.end(l); r.failed == nil {
-				r.failed = g.hurry(ctx, l, r, core, list)
-			}
-		}
-		if err := errors.Join(ctx.Err(), g.end(l)); err != nil && r.failed == nil {
-			r.failed = err
-		}
-		if ctx.Err() != nil {
-			return r.failed
-		}
+		rs = append(rs, &growth{level: level, server: name})
+	}
+	g.all = append(g.all, rs...)
+	g.measure(ctx, l, rs, core, c)
+	if err := errors.Join(ctx.Err(), g.end(l)); err != nil {
+		return err
+	}
+	for _, r := range rs {
 		if r.failed != nil {
-			fmt.Fprintf(g.options.Progress, "%s at %d endpoints: %v\n", name, level.endpoints(), r.failed)
+			fmt.Fprintf(g.options.Progress, "%s at %d endpoints: %v\n", r.server, level.endpoints(), r.failed)
 		}
 		fmt.Fprintf(g.options.Progress, "%s at %d endpoints: ready after %v, %.0f MiB, then %.0f, %.2f µs a query, %.0f µs a change\n",
-			name, level.endpoints(), r.ready.Round(time.Millisecond), r.resident, r.residual, r.service[0], r.change)
+			r.server, level.endpoints(), r.ready.Round(time.Millisecond), r.resident, r.residual, r.service.cost, r.change)
+	}
+	if !level.one() {
+		return nil
+	}
+	for _, s := range c.services {
+		if err := l.cluster.Request(ctx, http.MethodDelete, "/api/v1/namespaces/"+s.namespace+"/services/"+s.name, nil, nil); err != nil {
+			return err
+		}
+		slices := fmt.Sprintf(slicesPath, s.namespace) + "?labelSelector=kubernetes.io/service-name%3D" + s.name
+		if err := l.cluster.Request(ctx, http.MethodDelete, slices, nil, nil); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// end ends the server.
+// end ends the servers but the reference.
 func (g *Growth) end(l *lab) (err error) {
+	var stay []*server
 	for _, s := range l.servers {
 		if !slices.Contains(g.Versions, s.version) {
 			g.Versions = append(g.Versions, s.version)
 		}
+		if s == g.reference {
+			stay = append(stay, s)
+			continue
+		}
 		err = errors.Join(err, s.process.Stop())
 	}
-	l.servers = nil
+	l.servers = stay
 	return err
 }
 
 // tracing has a Go program write a line for each garbage collection.
 const tracing = "GODEBUG=gctrace=1"
 
-func (g *Growth) measure(ctx context.Context, l *lab, r *growth, core string, c *changer) (err error) {
+// measure measures servers beside each other. Each step is done by all that came so far, and what
+// one of them fails in is written to it.
+func (g *Growth) measure(ctx context.Context, l *lab, rs []*growth, core string, c *changer) {
 	seconds := func(n float64) time.Duration { return time.Duration(n * g.options.Seconds * float64(time.Second)) }
-	began := time.Now()
-	s, err := l.startOf(ctx, r.server, core, l.cluster.Kubeconfig)
-	if err != nil {
-		return err
-	}
-	r.ready = time.Since(began)
-	pids, err := s.pids()
-	if err != nil {
-		return err
-	}
-	if r.resident, err = resident(pids); err != nil {
-		return err
-	}
-	// A minute at the default, in which a garbage collector gives back what the start took.
-	if err := sleep(ctx, seconds(30)); err != nil {
-		return err
-	}
-	if r.residual, err = resident(pids); err != nil {
-		return err
-	}
-	// Some look at all endpoints of a Service for each query, and must not have hundreds to do.
-	few := outstanding
-	if r.level.one() {
-		few = 4
-	}
-	if r.service, err = costs(s, pids, c.services, (*service).domain, few, seconds(1)); err != nil {
-		return err
-	}
-	if r.endpoint, err = costs(s, pids, c.services, stays, few, seconds(1)); err != nil {
-		return err
-	}
-	if r.change, err = c.cost(ctx, pids, seconds(1)); err != nil {
-		return err
-	}
-	logged := len(s.process.Log())
-	before, err := cpuTime(pids)
-	if err != nil {
-		return err
-	}
-	for _, rate := range changeRates[:len(changeRates)-1] {
-		lag, err := c.lag(ctx, s, rate, seconds(5))
-		if err != nil {
-			return fmt.Errorf("%d changes a second: %w", rate, err)
+	all := func(step func(r *growth) error) {
+		for _, r := range rs {
+			if r.failed == nil && ctx.Err() == nil {
+				r.failed = step(r)
+			}
 		}
-		r.lags = append(r.lags, lag)
 	}
-	after, err := cpuTime(pids)
+	all(func(r *growth) (err error) {
+		r.began = time.Now()
+		if r.runs, err = l.startOf(ctx, r.server, core, l.cluster.Kubeconfig); err != nil {
+			return err
+		}
+		r.ready = time.Since(r.began)
+		r.resident, err = r.runs.resident()
+		return err
+	})
+	all(func(r *growth) (err error) {
+		if r.service, err = g.costs(r.runs, c.services, (*service).domain, seconds(0.2)); err != nil {
+			return err
+		}
+		r.endpoint, err = g.costs(r.runs, c.services, stays, seconds(0.2))
+		return err
+	})
+	all(func(r *growth) (err error) {
+		r.change, err = c.cost(ctx, r.runs, seconds(1))
+		return err
+	})
+	for round := range rounds {
+		all(func(r *growth) error { return g.lagRound(ctx, r, rs, c, round, seconds) })
+	}
+	// Others of their kind are asked now, and these rest.
+	all(func(r *growth) error { return g.hurry(ctx, l, r, core, c.services) })
+	all(func(r *growth) (err error) {
+		if err := sleep(ctx, time.Until(r.began.Add(r.ready+seconds(settled)))); err != nil {
+			return err
+		}
+		r.residual, err = r.runs.resident()
+		return err
+	})
+}
+
+// lagRound measures how late changes are answered by one server, while the others are held: they
+// would have the changes to do as well, on the same processor.
+func (g *Growth) lagRound(ctx context.Context, r *growth, rs []*growth, c *changer, round int, seconds func(float64) time.Duration) (err error) {
+	if round > 0 && r.lagged > seconds(lagWithin) {
+		return nil
+	}
+	for _, other := range rs {
+		if other != r && other.failed == nil {
+			if err := other.runs.signal(syscall.SIGSTOP); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, other.runs.signal(syscall.SIGCONT)) }()
+		}
+	}
+	pids, err := r.runs.pids()
 	if err != nil {
 		return err
 	}
-	r.collecting = collected(s.process.Log()[logged:]).Seconds() / (after - before).Seconds()
-	return nil
+	// It has missed some changes, too.
+	if err := rest(ctx, pids); err != nil {
+		return err
+	}
+	began := time.Now()
+	before, err := spentBy(r.runs)
+	if err != nil {
+		return err
+	}
+	for i, d := range []time.Duration{seconds(1), seconds(2.5)} {
+		got, err := c.lag(ctx, r.runs, changeRates[i], d)
+		if err != nil {
+			return fmt.Errorf("%d changes a second: %w", changeRates[i], err)
+		}
+		if round == 0 {
+			r.lags = append(r.lags, nil)
+		}
+		r.lags[i] = append(r.lags[i], got)
+	}
+	r.lagged += time.Since(began)
+	return r.spent.since(r.runs, before)
+}
+
+// spent is processor time.
+type spent struct{ all, collecting time.Duration }
+
+// share is the garbage collector's part.
+func (s spent) share() float64 {
+	if s.all <= 0 {
+		return 0
+	}
+	return s.collecting.Seconds() / s.all.Seconds()
+}
+
+// since adds what a server has spent since it had spent before.
+func (s *spent) since(by *server, before spent) error {
+	now, err := spentBy(by)
+	s.all += now.all - before.all
+	s.collecting += now.collecting - before.collecting
+	return err
+}
+
+// spentBy is the processor time of a server, and that of its garbage collector: as epdns's metrics
+// have them, and as CoreDNS's log has the latter.
+func spentBy(s *server) (out spent, err error) {
+	if s.page == "" {
+		pids, err := s.pids()
+		if err != nil {
+			return out, err
+		}
+		out.collecting = collected(s.process.Log())
+		out.all, err = cpuTime(pids)
+		return out, err
+	}
+	page, err := run.Get("http://" + s.page + "/metrics")
+	if err != nil {
+		return out, err
+	}
+	return spentOn(string(page))
+}
+
+// spentOn is what a page of metrics tells. Both move when a collection ends.
+func spentOn(page string) (out spent, err error) {
+	value := func(class string) time.Duration {
+		name := "go_cpu_classes_" + class + "_cpu_seconds_total"
+		_, rest, ok := strings.Cut(page, "\n"+name+" ")
+		line, _, _ := strings.Cut(rest, "\n")
+		seconds, bad := strconv.ParseFloat(line, 64)
+		if !ok || bad != nil {
+			err = fmt.Errorf("the page of metrics has no number for %s", name)
+		}
+		return time.Duration(seconds * float64(time.Second))
+	}
+	out = spent{value("total") - value("idle"), value("gc_total")}
+	return out, err
 }
 
 // startOf starts one of [ScaleServers].
 func (l *lab) startOf(ctx context.Context, name, core, kubeconfig string) (*server, error) {
 	if name == epdns {
-		return l.startEpdns(ctx, l.source(kubeconfig, ""), tracing)
+		return l.startEpdns(ctx, l.source(kubeconfig, ""))
 	}
 	return l.startCoreDNS(ctx, name, core, kubeconfig, tracing)
 }
@@ -250,13 +446,21 @@ func (g *Growth) hurry(ctx context.Context, l *lab, r *growth, core string, list
 	if err != nil {
 		return err
 	}
+	before, err := spentBy(s)
+	if err != nil {
+		return err
+	}
 	c := &changer{services: list, next: maxAddresses, apply: api.apply}
-	lag, err := c.lag(ctx, s, standInRate, time.Duration(5*g.options.Seconds*float64(time.Second)))
+	got, err := c.lag(ctx, s, standInRate, time.Duration(5*g.options.Seconds*float64(time.Second)))
 	if err != nil {
 		return fmt.Errorf("%d changes a second: %w", standInRate, err)
 	}
-	r.lags = append(r.lags, lag)
-	return nil
+	r.lags = append(r.lags, []lag{got})
+	if err := r.spent.since(s, before); err != nil {
+		return err
+	}
+	l.servers = slices.DeleteFunc(l.servers, func(other *server) bool { return other == s })
+	return s.process.Stop()
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -274,59 +478,98 @@ func stays(s *service) string { return s.pod(1) }
 // asked is how many names are asked for. It is more than what a processor keeps near.
 const asked = 10_000
 
-// costs is the processor time of an A query, in µs, and how many are answered in a second, with n
-// outstanding.
-func costs(s *server, pids []int, list []*service, name func(*service) string, n int, d time.Duration) (out [2]float64, err error) {
-	var queries []load.Query
+// costs measures A queries, in rounds of this time: those of the reference with those of a server
+// by turns, and with each a quarter of the time before it that does not count.
+func (g *Growth) costs(s *server, list []*service, name func(*service) string, d time.Duration) (out query, err error) {
+	// CoreDNS looks at all endpoints of a Service for each query, and must not have hundreds to do.
+	n := outstanding
+	if len(list) == 1 && s.name == coreDNS {
+		n = 4
+	}
+	var ours, reference *asker
+	if ours, err = newAsker(s, list, name, n); err != nil {
+		return out, err
+	}
+	defer ours.Close()
+	if s.name == epdns && g.reference != nil && len(list) > 1 {
+		if reference, err = newAsker(g.reference, levels[0].list(), name, n); err != nil {
+			return out, err
+		}
+		defer reference.Close()
+	}
+	var costs, rates, times []float64
+	for range rounds {
+		first := 0.0
+		if reference != nil {
+			got, err := reference.ask(d)
+			if err != nil {
+				return out, err
+			}
+			first = got.cpu
+		}
+		got, err := ours.ask(d)
+		if err != nil {
+			return out, err
+		}
+		costs, rates = append(costs, got.cpu), append(rates, got.rate)
+		if first > 0 {
+			times = append(times, got.cpu/first)
+		}
+	}
+	return query{median(costs), median(rates), median(times)}, nil
+}
+
+// asker asks a server some names.
+type asker struct {
+	*load.Generator
+	pids    []int
+	queries []load.Query
+}
+
+// newAsker asks with n queries outstanding. Close must be called.
+func newAsker(s *server, list []*service, name func(*service) string, n int) (*asker, error) {
+	a := &asker{}
 	for i := 0; i < len(list); i += max(1, len(list)/asked) {
 		m := new(dns.Msg).SetQuestion(name(list[i]), dns.TypeA)
 		m.SetEdns0(ednsSize, false)
 		wire, err := m.Pack()
 		if err != nil {
-			return out, err
+			return nil, err
 		}
-		queries = append(queries, load.Query{Wire: wire, Max: ednsSize})
+		a.queries = append(a.queries, load.Query{Wire: wire, Max: ednsSize})
 	}
 	// One tells what to expect of all: whether it is right was seen by Compare.
 	m := new(dns.Msg)
-	if err := m.Unpack(queries[0].Wire); err != nil {
-		return out, err
+	err := m.Unpack(a.queries[0].Wire)
+	if err != nil {
+		return nil, err
 	}
 	reply, err := exchange(s.address, m, false)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	if reply.Rcode != dns.RcodeSuccess || len(reply.Answer) == 0 && !reply.Truncated {
-		return out, fmt.Errorf("no address of %s: %v", m.Question[0].Name, reply)
+		return nil, fmt.Errorf("no address of %s: %v", m.Question[0].Name, reply)
 	}
-	for i := range queries {
-		queries[i].Min, queries[i].Truncated = len(queries[i].Wire), reply.Truncated
+	for i := range a.queries {
+		a.queries[i].Min, a.queries[i].Truncated = len(a.queries[i].Wire), reply.Truncated
 	}
-	g, err := load.NewUDP(s.address, n, askerCPU)
-	if err != nil {
-		return out, err
+	if a.pids, err = s.pids(); err != nil {
+		return nil, err
 	}
-	defer g.Close()
-	if _, err := g.Flood(queries, d/5); err != nil {
-		return out, err
+	a.Generator, err = load.NewUDP(s.address, n, askerCPU)
+	return a, err
+}
+
+func (a *asker) ask(d time.Duration) (sample, error) {
+	if _, err := a.Flood(a.queries, d/4); err != nil {
+		return sample{}, err
 	}
-	before, err := cpuTime(pids)
-	if err != nil {
-		return out, err
+	got, err := flood(a.Generator, a.pids, a.queries, d)
+	if err == nil && got.wrong > 0 {
+		err = fmt.Errorf("%d replies were wrong", got.wrong)
 	}
-	r, err := g.Flood(queries, d)
-	if err != nil {
-		return out, err
-	}
-	after, err := cpuTime(pids)
-	if err != nil {
-		return out, err
-	}
-	if r.Wrong > 0 {
-		return out, fmt.Errorf("%d of %d replies were wrong", r.Wrong, r.Asked)
-	}
-	answered := max(1, r.Answers+r.Late)
-	return [2]float64{float64(after-before) / float64(time.Microsecond) / float64(answered), r.Rate()}, nil
+	return got, err
 }
 
 // collection is a line of gctrace, its times of the processor.
@@ -347,7 +590,8 @@ func collected(log string) (sum time.Duration) {
 func (g *Growth) Markdown() string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s; %s. %gs a figure.\n\n", g.Machine, strings.Join(g.Versions, ", "), g.options.Seconds)
-	start := [][]string{{"endpoints and Services", "server", "ready, s", "MiB when ready", "MiB later", "query for a Service, µs", "query for an endpoint, µs", "answers a second"}}
+	writeVerdicts(&b, g.verdicts())
+	start := [][]string{{"endpoints and Services", "server", "ready, s", "MiB when ready", "MiB later", "query for a Service, µs", "query for an endpoint, µs", "answers a second", "times the query of 100"}}
 	changes := [][]string{{"endpoints and Services", "server", "change, µs of processor", "of which collector, %"}}
 	for _, rate := range changeRates {
 		changes[0] = append(changes[0], fmt.Sprintf("late at %d/s, ms: median / 99 %%", rate))
@@ -356,23 +600,22 @@ func (g *Growth) Markdown() string {
 	for _, r := range g.all {
 		what := fmt.Sprintf("%s, %s", thousands(r.level.endpoints()), thousands(r.level.services))
 		start = append(start, []string{what, titles[r.server], rounded(r.ready.Seconds()), rounded(r.resident), rounded(r.residual),
-			rounded(r.service[0]), rounded(r.endpoint[0]), rounded(r.service[1])})
-		row := []string{what, titles[r.server], rounded(r.change), rounded(100 * r.collecting)}
+			rounded(r.service.cost), rounded(r.endpoint.cost), rounded(r.service.rate), rounded(max(r.service.times, r.endpoint.times))})
+		row := []string{what, titles[r.server], rounded(r.change), rounded(100 * r.spent.share())}
 		for i, rate := range changeRates {
-			var l lag
-			if i < len(r.lags) {
-				l = r.lags[i]
-			}
-			if l.never > 0 {
+			never, reached := r.never(i)
+			if never > 0 {
 				notes = append(notes, fmt.Sprintf("- %s, %s, %d changes a second: a change was not answered within %v.", what, titles[r.server], rate, run.Grace))
 			}
-			if len(l.late) == 0 {
+			half, ok := r.late(i, 0.5)
+			if !ok {
 				row = append(row, "–")
 				continue
 			}
-			row = append(row, fmt.Sprintf("%.1f / %.1f", milliseconds(percentile(l.late, 0.5)), milliseconds(percentile(l.late, 0.99))))
-			if l.reached < 0.9*float64(rate) {
-				notes = append(notes, fmt.Sprintf("- %s, %s: it was %.0f changes a second, not %d.", what, titles[r.server], l.reached, rate))
+			most, _ := r.late(i, 0.99)
+			row = append(row, fmt.Sprintf("%.2f / %.2f", half, most))
+			if reached < 0.9*float64(rate) {
+				notes = append(notes, fmt.Sprintf("- %s, %s: it was %.0f changes a second, not %d.", what, titles[r.server], reached, rate))
 			}
 		}
 		changes = append(changes, row)
@@ -391,22 +634,24 @@ func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 // SVG is the result as a chart.
 func (g *Growth) SVG() []byte {
 	c := plot.Lines{Title: "What grows with a cluster: time to ready, memory, cost of queries and changes"}
-	const atRate = 1 // of changeRates: 100
+	late := func(i int) func(*growth) float64 {
+		return func(r *growth) float64 {
+			ms, _ := r.late(i, 0.99)
+			return ms
+		}
+	}
 	for _, panel := range []struct {
 		title string
 		value func(*growth) float64
 	}{
 		{"time to ready, s", func(r *growth) float64 { return r.ready.Seconds() }},
 		{"resident memory later, MiB", func(r *growth) float64 { return r.residual }},
-		{"processor time of a query for an endpoint, µs", func(r *growth) float64 { return r.endpoint[0] }},
+		{"processor time of a query for a Service, µs", func(r *growth) float64 { return r.service.cost }},
+		{"processor time of a query for an endpoint, µs", func(r *growth) float64 { return r.endpoint.cost }},
 		{"processor time of a change, µs", func(r *growth) float64 { return r.change }},
-		{fmt.Sprintf("answered late at %d changes/s, 99 %%, ms", changeRates[atRate]), func(r *growth) float64 {
-			if len(r.lags) <= atRate {
-				return 0
-			}
-			return milliseconds(percentile(r.lags[atRate].late, 0.99))
-		}},
-		{"share of the garbage collector meanwhile, %", func(r *growth) float64 { return 100 * r.collecting }},
+		{"share of the garbage collector, %", func(r *growth) float64 { return 100 * r.spent.share() }},
+		{fmt.Sprintf("answered late at %d changes/s, 99 %%, ms", changeRates[atRate]), late(atRate)},
+		{fmt.Sprintf("answered late at %d changes/s, 99 %%, ms", changeRates[atRate+1]), late(atRate + 1)},
 	} {
 		c.Panels = append(c.Panels, plot.LinePanel{Title: panel.title, Along: "endpoints"})
 		p := &c.Panels[len(c.Panels)-1]

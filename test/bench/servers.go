@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -50,6 +51,7 @@ var peers = map[string][2]string{knot: {"knotd", "knot"}, nsd: {"nsd", "nsd"}, b
 type server struct {
 	name    string
 	address string // UDP and TCP
+	page    string // of epdns, where it has its pages
 	version string
 	process *run.Process
 }
@@ -57,12 +59,29 @@ type server struct {
 // pids are its processes.
 func (s *server) pids() ([]int, error) { return family(s.process.PID()) }
 
+// resident is its memory, in MiB.
+func (s *server) resident() (float64, error) {
+	pids, err := s.pids()
+	if err != nil {
+		return 0, err
+	}
+	return resident(pids)
+}
+
+// signal sends a signal to all its processes.
+func (s *server) signal(signal syscall.Signal) error {
+	pids, err := s.pids()
+	for _, pid := range pids {
+		err = errors.Join(err, syscall.Kill(pid, signal))
+	}
+	return err
+}
+
 // lab has the servers of one run.
 type lab struct {
 	dir     string // temporary
 	root    string // of the repository
 	bin     string // epdns
-	page    string // where epdns has its pages
 	servers []*server
 	cluster *cluster.Cluster
 }
@@ -129,16 +148,17 @@ func (l *lab) source(kubeconfig, manifests string) string {
 }
 
 // startEpdns starts epdns with names as CoreDNS has them.
-func (l *lab) startEpdns(ctx context.Context, source string, env ...string) (*server, error) {
+func (l *lab) startEpdns(ctx context.Context, source string) (*server, error) {
 	s := &server{name: epdns}
 	var err error
 	if s.address, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	if l.page, err = freeAddress(); err != nil {
+	if s.page, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	config, err := l.write("epdns.yaml", fmt.Sprintf(`apiVersion: epdns/v1alpha1
+	// Another may run, which reads its file again when that changes.
+	config, err := l.write(fmt.Sprintf("epdns-%d.yaml", len(l.servers)), fmt.Sprintf(`apiVersion: epdns/v1alpha1
 kind: Config
 %s
 listen: [%q]
@@ -146,15 +166,14 @@ http: %q
 zones: [{name: cluster.local, layout: kubernetes, endpointNames: address}]
 reverse: [%s]
 nameserver: [192.0.2.53] # BIND takes no zone whose name server has no address
-`, source, s.address, l.page, reverseCIDR))
+`, source, s.address, s.page, reverseCIDR))
 	if err != nil {
 		return nil, err
 	}
 	s.version = "epdns " + revision(ctx, l.root)
 	cmd := exec.Command(l.bin, "serve", "--config", config)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + l.dir}, env...)
 	return s, l.launch(ctx, s, cmd, func() error {
-		_, err := run.Get("http://" + l.page + "/readyz")
+		_, err := run.Get("http://" + s.page + "/readyz")
 		return err
 	})
 }

@@ -35,8 +35,13 @@ type service struct {
 
 // services are n of them, with names of one length: replies then have one size.
 func services(kind string, n, first, size int) []*service {
+	return firstOf(n, kind, n, first, size)
+}
+
+// firstOf are the first k of n services.
+func firstOf(k int, kind string, n, first, size int) []*service {
 	width := len(fmt.Sprint(max(n-1, 0)))
-	list := make([]*service, n)
+	list := make([]*service, k)
 	for i := range list {
 		list[i] = &service{fmt.Sprintf("ns-%d", i%namespaces), fmt.Sprintf("%s-%0*d", kind, width, i), first + i*size, size}
 	}
@@ -67,7 +72,10 @@ func (s *service) object() object {
 	return object{
 		"apiVersion": "v1", "kind": "Service",
 		"metadata": object{"namespace": s.namespace, "name": s.name},
-		"spec":     object{"clusterIP": "None", "ports": []object{{"name": "http", "port": 80, "protocol": "TCP"}}},
+		"spec": object{
+			"type": "ClusterIP", "clusterIP": "None", "clusterIPs": []string{"None"}, "ipFamilies": []string{"IPv4"}, "ipFamilyPolicy": "SingleStack",
+			"ports": []object{{"name": "http", "port": 80, "protocol": "TCP"}},
+		},
 	}
 }
 
@@ -167,7 +175,7 @@ func NewWorld(n int) *World {
 		{name: "A10", title: "A, 10 endpoints", qtype: dns.TypeA, names: of(small10, (*service).domain), want: addresses(small10), rate: 2000},
 		{name: "SRV10", title: "SRV, 10 endpoints", qtype: dns.TypeSRV, names: of(small10, srv), want: targets(small10), rate: 2000},
 		{name: "A100", title: "A, 100 endpoints", qtype: dns.TypeA, names: of(wide100, (*service).domain), want: addresses(wide100), rate: 500, large: true},
-		{name: "SRV100", title: "SRV, 100 endpoints", qtype: dns.TypeSRV, names: of(wide100, srv), want: targets(wide100), rate: 200, large: true},
+		{name: "SRV100", title: "SRV, 100 endpoints", qtype: dns.TypeSRV, names: of(wide100, srv), want: targets(wide100), rate: 500, large: true},
 		{name: "PTR", title: "PTR", qtype: dns.TypePTR, rate: 2000, names: of(small10, func(s *service) string {
 			b := address(s.first).As4()
 			return fmt.Sprintf("%d.%d.%d.%d.in-addr.arpa.", b[3], b[2], b[1], b[0])

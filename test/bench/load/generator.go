@@ -18,20 +18,21 @@ const (
 	MaxOutstanding = 1 << slotBits
 	slotBits       = 9
 
-	// batch is how many messages one system call moves.
+	// batch is how many messages one system call moves. The kernel segments no more at once.
 	batch = 64
 
-	// lostAfter is more than a slow server takes that has MaxOutstanding queries waiting. Where a
-	// server's socket has room for fewer, the rest stays away that long, and so it fits.
-	lostAfter = 2 * time.Second
+	// A query is given up for lost when it has waited several times as long as those that were
+	// answered of late, within these bounds. So a datagram for which a server had no room leaves
+	// its place to another soon, and a slow server is not asked twice.
+	lostTimes  = 4
+	lostAtOnce = 20 * time.Millisecond
+	lostAtLast = 2 * time.Second
 
-	sweepEvery = 50 * time.Millisecond
+	// sweepEvery is how often it is looked for those.
+	sweepEvery = 10 * time.Millisecond
 
-	// quiet is how long nothing comes when nothing more will.
-	quiet = 500 * time.Millisecond
-
-	// gather is for how long replies are gathered before the next queries leave. The server has
-	// enough to do meanwhile.
+	// gather is for how long replies are gathered before they are taken, and the next queries
+	// leave. The server has enough to do meanwhile.
 	gather = 20 * time.Microsecond
 )
 
@@ -50,7 +51,9 @@ type Generator struct {
 	slots       [MaxOutstanding]slot
 	free        []uint16 // slots
 	sending     [][]byte
-	last        time.Time // when there were replies
+	last        time.Time     // when there were replies
+	slowest     time.Duration // of the replies since the last sweep
+	patience    time.Duration // after which a query is lost
 }
 
 // slot is room for one query that is on its way.
@@ -82,7 +85,8 @@ func NewTCP(server string, connections, outstanding, cpu int) (*Generator, error
 }
 
 func newGenerator(t transport, outstanding, cpu int) *Generator {
-	g := &Generator{t: t, cpu: cpu, outstanding: min(max(outstanding, 1), MaxOutstanding)}
+	g := &Generator{t: t, cpu: cpu, outstanding: min(max(outstanding, 1), MaxOutstanding), patience: lostAtLast}
+	g.sending = make([][]byte, 0, batch)
 	for i := range g.outstanding {
 		g.slots[i].id = uint16(i)
 		g.free = append(g.free, uint16(i))
@@ -99,16 +103,24 @@ type Result struct {
 	Answers int // right replies
 	Late    int // right replies after the end, to what was asked before
 	Wrong   int // replies that were not as they must be
-	Lost    int // queries without a reply
+	Lost    int // queries without a reply when they were given up
+	Stale   int // replies to those
 	Elapsed time.Duration
 
 	// Active is from the begin to the last reply, be it late.
 	Active time.Duration
 
+	// Kept is for how much of Elapsed the thread that asks could not run, since its processor did
+	// something else.
+	Kept time.Duration
+
 	// Latencies are those of the right replies, from when each query was due, sorted. Only of a
 	// steady rate.
 	Latencies []time.Duration
 }
+
+// Replies is how many a server has sent, as far as they have come.
+func (r *Result) Replies() int { return r.Answers + r.Late + r.Wrong + r.Stale }
 
 // Rate is the right answers a second.
 func (r *Result) Rate() float64 { return float64(r.Answers) / r.Elapsed.Seconds() }
@@ -144,6 +156,7 @@ func (g *Generator) run(queries []Query, d time.Duration, rate int) (*Result, er
 			return nil, err
 		}
 		defer back()
+		defer hurryThread()()
 	}
 	order := rand.New(rand.NewPCG(1, 2)).Perm(len(queries))
 	r := &Result{}
@@ -152,6 +165,7 @@ func (g *Generator) run(queries []Query, d time.Duration, rate int) (*Result, er
 		period = time.Second / time.Duration(rate)
 		r.Latencies = make([]time.Duration, 0, int(d/period)+1)
 	}
+	kept := waited()
 	begin := time.Now()
 	end, now := begin.Add(d), begin
 	due, sent, swept := begin, begin, begin
@@ -184,10 +198,12 @@ func (g *Generator) run(queries []Query, d time.Duration, rate int) (*Result, er
 		}
 		if now.Sub(swept) > sweepEvery {
 			swept = now
-			g.sweep(r, now.Add(-lostAfter))
+			g.learn()
+			g.sweep(r, now.Add(-g.patience))
 		}
 	}
 	r.Elapsed = now.Sub(begin)
+	r.Kept = waited() - kept
 	if err := g.drain(r, rate > 0); err != nil {
 		return nil, err
 	}
@@ -223,16 +239,19 @@ func (g *Generator) receive(r *Result, latencies bool) error {
 		id := binary.BigEndian.Uint16(reply)
 		s := &g.slots[id%MaxOutstanding]
 		if !s.busy || s.id != id {
+			r.Stale++
 			continue // given up
 		}
 		g.release(s)
+		took := now.Sub(s.since)
+		g.slowest = max(g.slowest, took)
 		if !s.query.right(reply) {
 			r.Wrong++
 			continue
 		}
 		r.Answers++
 		if latencies {
-			r.Latencies = append(r.Latencies, now.Sub(s.since))
+			r.Latencies = append(r.Latencies, took)
 		}
 	}
 	return nil
@@ -241,6 +260,16 @@ func (g *Generator) receive(r *Result, latencies bool) error {
 func (g *Generator) release(s *slot) {
 	s.busy = false
 	g.free = append(g.free, s.id%MaxOutstanding)
+}
+
+// learn makes the patience fit to the replies since it was called last. Where there were none, it
+// stays: the server may have been held up.
+func (g *Generator) learn() {
+	if g.slowest > 0 {
+		g.patience = max(lostTimes*g.slowest, g.patience*3/4)
+		g.patience = min(max(g.patience, lostAtOnce), lostAtLast)
+		g.slowest = 0
+	}
 }
 
 // sweep gives up what was sent before.
@@ -258,7 +287,7 @@ func (g *Generator) sweep(r *Result, before time.Time) {
 func (g *Generator) drain(r *Result, steady bool) error {
 	before := r.Answers
 	began := time.Now()
-	for now := began; len(g.free) < g.outstanding && now.Sub(began) < lostAfter && (now.Sub(began) < quiet || now.Sub(g.last) < quiet); now = time.Now() {
+	for now := began; len(g.free) < g.outstanding && now.Sub(began) < lostAtLast && (now.Sub(began) < g.patience || now.Sub(g.last) < g.patience); now = time.Now() {
 		if err := g.receive(r, steady); err != nil {
 			return err
 		}

@@ -94,6 +94,88 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// Queries of one length leave together and arrive apart, and so do those of several, also where
+// the kernel cannot cut.
+func TestLengths(t *testing.T) {
+	long := append(slices.Clone(wire[:12]), 5, 'l', 'o', 'n', 'g', 'e', 0, 0, 1, 0, 1)
+	queries := []Query{ForEcho(wire, 100), ForEcho(wire, 300), ForEcho(long, 200), ForEcho(long, 400)}
+	for _, plain := range []bool{false, true} {
+		for n := 1; n <= len(queries); n++ {
+			g := echoes(t)["UDP"](64)
+			g.t.(*udp).plain = plain
+			r, err := g.Flood(queries[:n], testTime)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Answers == 0 || r.Wrong != 0 || r.Answers+r.Late+r.Lost != r.Asked {
+				t.Errorf("plain %v, %d queries: %d asked, %d answered, %d later, %d wrong, %d lost", plain, n, r.Asked, r.Answers, r.Late, r.Wrong, r.Lost)
+			}
+		}
+	}
+}
+
+// Patience is some times that of the slowest reply, goes down slowly, and stays where nothing comes.
+func TestPatience(t *testing.T) {
+	g := newGenerator(&silent{}, 1, -1)
+	for _, step := range []struct{ slowest, want time.Duration }{
+		{0, lostAtLast},
+		{time.Millisecond, lostAtLast * 3 / 4},
+		{time.Second, lostAtLast},
+	} {
+		g.slowest = step.slowest
+		if g.learn(); g.patience != step.want || g.slowest != 0 {
+			t.Errorf("after %v: %v, want %v", step.slowest, g.patience, step.want)
+		}
+	}
+	for range 100 {
+		g.slowest = time.Millisecond
+		g.learn()
+	}
+	if g.patience != lostAtOnce {
+		t.Errorf("in the end %v, want %v", g.patience, lostAtOnce)
+	}
+	g.slowest = 100 * time.Millisecond
+	if g.learn(); g.patience != 400*time.Millisecond {
+		t.Errorf("%v, want 400ms", g.patience)
+	}
+}
+
+// slow answers a query only when it was given up.
+type slow struct{ held [][]byte }
+
+func (s *slow) send(messages [][]byte) error {
+	for _, m := range messages {
+		reply := slices.Clone(m[:header])
+		reply[2] = 0x80
+		s.held = append(s.held, reply)
+	}
+	return nil
+}
+
+func (s *slow) recv() ([][]byte, error) {
+	if len(s.held) < 2 {
+		return nil, nil
+	}
+	late := s.held[:1]
+	s.held = s.held[1:]
+	return late, nil
+}
+
+func (s *slow) close() error { return nil }
+
+// A reply after that is no answer, but the server has sent it.
+func TestStale(t *testing.T) {
+	g := newGenerator(&slow{}, 1, -1)
+	g.patience = 0 // and no reply that counts will change that
+	r, err := g.Flood([]Query{{Wire: wire, Min: header, Max: header}}, testTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Asked < 2 || r.Answers != 0 || r.Lost != r.Asked || r.Stale == 0 || r.Stale >= r.Asked || r.Replies() != r.Stale {
+		t.Errorf("%d asked, %d answered, %d lost, %d stale", r.Asked, r.Answers, r.Lost, r.Stale)
+	}
+}
+
 // What a reply says that it should not makes it a wrong one, not an answer.
 func TestWrong(t *testing.T) {
 	good := ForEcho(wire, 100)

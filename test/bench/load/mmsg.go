@@ -5,7 +5,9 @@ package load
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -76,6 +78,27 @@ type udp struct {
 	out, in  *vector
 	buffers  [batch][]byte
 	messages [][]byte
+
+	// Queries of one length leave as one datagram that the kernel cuts into them (UDP_SEGMENT in
+	// udp(7)), on the way to the server's socket. That is half the work of one datagram each, so
+	// that who asks is faster than who answers. What arrives is the same.
+	plain bool // the kernel does not do that
+	cut   [batch]segment
+}
+
+// segment is a control message that says of which length the parts of a datagram are.
+type segment struct {
+	unix.Cmsghdr
+	length uint16
+	_      [6]byte
+}
+
+// mark is the control message for a length.
+func mark(length int) (s segment) {
+	s.Level, s.Type = unix.SOL_UDP, unix.UDP_SEGMENT
+	s.SetLen(unix.CmsgLen(2))
+	s.length = uint16(length)
+	return s
 }
 
 // socketBuffer has room for the replies to all that can be outstanding.
@@ -108,12 +131,30 @@ func dialUDP(server string) (*udp, error) {
 }
 
 func (u *udp) send(messages [][]byte) error {
+	trains := 0
 	for i, m := range messages {
 		u.out.set(i, m)
+		if i > 0 && !u.plain && len(m) == len(messages[i-1]) {
+			h := &u.out.headers[trains-1].header
+			h.SetIovlen(int(h.Iovlen) + 1)
+			u.cut[trains-1] = mark(len(m))
+			h.Control = (*byte)(unsafe.Pointer(&u.cut[trains-1]))
+			h.SetControllen(int(unsafe.Sizeof(segment{})))
+			continue
+		}
+		h := &u.out.headers[trains].header
+		h.Iov, h.Control = &u.out.iovecs[i], nil
+		h.SetIovlen(1)
+		h.SetControllen(0)
+		trains++
 	}
-	n, err := u.out.call(unix.SYS_SENDMMSG, u.fd, len(messages), 0, false)
-	if n == len(messages) || err == unix.EAGAIN || err == nil {
+	n, err := u.out.call(unix.SYS_SENDMMSG, u.fd, trains, 0, false)
+	switch {
+	case err == nil && n == trains, err == unix.EAGAIN, err == nil:
 		return nil // what did not leave is lost, as in any network
+	case !u.plain && trains < len(messages):
+		u.plain = true
+		return u.send(messages)
 	}
 	return fmt.Errorf("send queries: %w", err)
 }
@@ -146,6 +187,30 @@ func pinThread(cpu int) (back func(), err error) {
 		return nil, fmt.Errorf("run on processor %d: %w", cpu, err)
 	}
 	return func() { unix.SchedSetaffinity(0, &before) }, nil
+}
+
+// hurryThread has the calling thread go before all others of its processor, if that is allowed,
+// until back is called: what else runs there must not hold up who asks.
+func hurryThread() (back func()) {
+	set := func(a unix.SchedAttr) error {
+		a.Size = unix.SizeofSchedAttr
+		return unix.SchedSetAttr(0, &a, 0)
+	}
+	if set(unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}) != nil {
+		return func() {}
+	}
+	return func() { set(unix.SchedAttr{Policy: unix.SCHED_NORMAL}) }
+}
+
+// waited is how long the calling thread could have run when its processor did something else, as
+// the scheduler counts it; 0 if it does not.
+func waited() time.Duration {
+	b, err := os.ReadFile("/proc/thread-self/schedstat")
+	var ran, waited int64
+	if err == nil {
+		fmt.Sscan(string(b), &ran, &waited)
+	}
+	return time.Duration(waited)
 }
 
 // socket is the descriptor of a connection, which stays the connection's.
