@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strconv"
 	"time"
 
@@ -28,10 +29,13 @@ func newMetrics(p *pipeline, dns *dnsserver.Server) *prometheus.Registry {
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
 	})
 	build.Set(1)
-	r.MustRegister(build, &metrics{p, dns}, collectors.NewGoCollector(),
+	r.MustRegister(build, &metrics{p, dns}, collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collecting)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
+
+// collecting is the processor time of Go's garbage collector, and what it is a part of.
+var collecting = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/cpu/classes/(gc/.*|user|idle|total):`)}
 
 // descs are all that desc has made.
 var descs []*prometheus.Desc
