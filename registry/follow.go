@@ -41,10 +41,11 @@ func (s *Store) follow(f *Follower) *Follower {
 	if s.places > 0 {
 		f.wakeUp()
 	}
-	s.snapshots.Range(func(k, _ any) bool {
-		f.mark(k.(Key))
-		return true
-	})
+	for e := range s.all("") {
+		if e.now.Load() != nil {
+			f.mark(e.key)
+		}
+	}
 	return f
 }
 
@@ -65,7 +66,7 @@ func (f *Follower) Take() []*Service {
 	for k := range f.dirty {
 		out = append(out, f.store.now(k))
 	}
-	clear(f.dirty)
+	f.dirty = emptied(f.dirty)
 	return out
 }
 

@@ -52,13 +52,20 @@ type nodeFeed struct {
 	state *feedState
 }
 
-func (f *nodeFeed) Replace(objects []*corev1.Node) {
+func (f *nodeFeed) Digest(o *corev1.Node) *Digest {
+	node, problems := translateNode(o)
+	return &Digest{"", node.Name, node, problems}
+}
+
+func (f *nodeFeed) Replace(objects []*corev1.Node) { f.ReplaceDigests(digests(f, objects)) }
+
+func (f *nodeFeed) ReplaceDigests(list []*Digest) {
 	f.store.write(f.state, func() {
-		listed := make(map[string]struct{}, len(objects))
+		listed := make(map[string]struct{}, len(list))
 		moved := map[string]struct{}{}
-		for _, o := range objects {
-			listed[o.Name] = struct{}{}
-			f.store.putNode(o, moved)
+		for _, d := range list {
+			listed[d.name] = struct{}{}
+			f.store.putNode(d, moved)
 		}
 		for _, name := range slices.Collect(maps.Keys(f.store.nodes)) {
 			if _, ok := listed[name]; !ok {
@@ -70,9 +77,10 @@ func (f *nodeFeed) Replace(objects []*corev1.Node) {
 }
 
 func (f *nodeFeed) Put(o *corev1.Node) {
+	d := f.Digest(o)
 	f.store.write(nil, func() {
 		moved := map[string]struct{}{}
-		f.store.putNode(o, moved)
+		f.store.putNode(d, moved)
 		f.store.rezone(moved)
 	})
 }
@@ -90,17 +98,17 @@ func (f *nodeFeed) Delete(o *corev1.Node) {
 func (f *nodeFeed) Off() { f.Replace(nil) }
 
 // putNode notes in moved a Node whose zone or region is another than before.
-func (s *Store) putNode(o *corev1.Node, moved map[string]struct{}) {
-	next, problems := translateNode(o)
-	s.report(objectID{kindNode, "", o.Name}, problems)
-	have := s.nodes[o.Name]
+func (s *Store) putNode(d *Digest, moved map[string]struct{}) {
+	next := d.of.(*Node)
+	s.report(objectID{kindNode, "", d.name}, d.problems)
+	have := s.nodes[d.name]
 	if have != nil && equalNode(have, next) {
 		return
 	}
-	s.nodes[o.Name] = next
+	s.nodes[d.name] = next
 	s.placesChanged()
 	if have == nil || have.Zone != next.Zone || have.Region != next.Region {
-		moved[o.Name] = struct{}{}
+		moved[d.name] = struct{}{}
 	}
 }
 
@@ -138,11 +146,15 @@ func (s *Store) borrowPlaces(slice *Slice) {
 func (s *Store) borrowPlace(e *Endpoint) {
 	n := s.nodes[e.Node]
 	if n == nil {
-		n = &Node{}
+		e.Region = ""
+		if e.zoneFromNode {
+			e.Zone = ""
+		}
+		return
 	}
-	e.Region = n.Region
-	if e.zoneFromNode {
-		e.Zone = n.Zone
+	e.Node, e.Region = n.Name, n.Region
+	if e.zoneFromNode || e.Zone == n.Zone {
+		e.Zone = n.Zone // the Node's copy of the text, for all of its endpoints
 	}
 }
 
@@ -170,16 +182,15 @@ func (s *Store) rezone(moved map[string]struct{}) {
 			next.Endpoints[i] = e
 		}
 		if next != nil {
-			s.dropSlice(n, have)
-			s.addSlice(n, next)
+			s.setSlice(n, have, next)
 		}
 	}
 }
 
 func translateNode(in *corev1.Node) (out *Node, problems []string) {
 	out = &Node{
-		Name:   in.Name,
-		UID:    string(in.UID),
+		Name:   strings.Clone(in.Name),
+		UID:    strings.Clone(string(in.UID)),
 		Zone:   shared(in.Labels[corev1.LabelTopologyZone]),
 		Region: shared(in.Labels[corev1.LabelTopologyRegion]),
 	}

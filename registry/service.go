@@ -112,13 +112,14 @@ type Endpoint struct {
 	// Zone is the endpoint's own, or where it has none its Node's. Region is its
 	// Node's.
 	Node, Zone, Region string
-	zoneFromNode       bool
 
 	// Hints say for whom the endpoint is meant.
 	Hints Hints
 
 	// The conditions, with the meaning that discovery.k8s.io/v1 gives to nil.
 	Ready, Serving, Terminating bool
+
+	zoneFromNode bool
 }
 
 // Hints are the zones and nodes that an endpoint is meant for (EndpointHints of

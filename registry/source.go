@@ -28,6 +28,14 @@ type Feed[T any] interface {
 	// From then on the feed is synced.
 	Replace(objects []T)
 
+	// Digest takes from an object what is kept of it, so that a source need not keep
+	// a long list of whole objects until the last one is there. It changes nothing.
+	Digest(object T) *Digest
+
+	// ReplaceDigests is Replace with what Digest of this feed has made, each of which
+	// is used once.
+	ReplaceDigests(list []*Digest)
+
 	// Put adds an object or replaces the one of the same namespace and name.
 	Put(object T)
 
@@ -46,3 +54,24 @@ type (
 	// ServiceFeed is the feed for Services.
 	ServiceFeed = Feed[*corev1.Service]
 )
+
+// Digest is what a Store keeps of one API object.
+type Digest struct {
+	namespace, name string
+	of              any // *Slice, *Object or *Node, of the kind that the feed is for
+	problems        []string
+}
+
+// Namespace is that of the object, empty where it is in none.
+func (d *Digest) Namespace() string { return d.namespace }
+
+// Name is that of the object.
+func (d *Digest) Name() string { return d.name }
+
+func digests[T any](f Feed[T], objects []T) []*Digest {
+	list := make([]*Digest, len(objects))
+	for i, o := range objects {
+		list[i] = f.Digest(o)
+	}
+	return list
+}

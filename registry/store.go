@@ -2,6 +2,7 @@ package registry
 
 import (
 	"cmp"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -22,20 +23,19 @@ type Store struct {
 	log    *slog.Logger
 	prefix string // of the annotations that are kept
 
-	// snapshots maps Key to *Service. It is written under mu, read without.
-	snapshots sync.Map
+	// services maps Key to *entry. It is written under mu, read without.
+	services sync.Map
 
-	mu       sync.Mutex
-	services map[Key]*entry
-	slices   map[sliceName]*Slice
-	nodes    map[string]*Node
-	places   uint64 // rises with each change of nodes
-	feeds    []*feedState
-	scopes   map[string]bool  // scope of a Service feed ("" is all) → it is on
-	touched  map[Key]struct{} // by the change under way
-	ofAll    map[*Follower]struct{}
-	ofOne    map[Key]map[*Follower]struct{}
-	warned   map[objectID]string // the problems that were logged last
+	mu      sync.Mutex
+	slices  map[sliceName]*Slice
+	nodes   map[string]*Node
+	places  uint64 // rises with each change of nodes
+	feeds   []*feedState
+	scopes  map[string]bool     // scope of a Service feed ("" is all) → it is on
+	touched map[*entry]struct{} // by the change under way
+	ofAll   map[*Follower]struct{}
+	ofOne   map[Key]map[*Follower]struct{}
+	warned  map[objectID]string // the problems that were logged last
 
 	synced chan struct{} // closed once all feeds are synced
 
@@ -47,8 +47,14 @@ type Store struct {
 
 // entry is what is known of one Service, whether it exists or not.
 type entry struct {
+	key    Key
 	object *Object
 	slices []*Slice // by name
+	shown  bool     // a snapshot has slices, too: they must not change any more
+
+	// now is the snapshot, nil where there is no such Service. It is all that is read
+	// without the lock.
+	now atomic.Pointer[Service]
 }
 
 // sliceName identifies an EndpointSlice.
@@ -70,17 +76,16 @@ func AnnotationPrefix(prefix string) Option { return func(s *Store) { s.prefix =
 // object of which something had to be left out.
 func NewStore(log *slog.Logger, options ...Option) *Store {
 	s := &Store{
-		log:      log,
-		prefix:   DefaultAnnotationPrefix + "/",
-		services: map[Key]*entry{},
-		slices:   map[sliceName]*Slice{},
-		nodes:    map[string]*Node{},
-		scopes:   map[string]bool{},
-		touched:  map[Key]struct{}{},
-		ofAll:    map[*Follower]struct{}{},
-		ofOne:    map[Key]map[*Follower]struct{}{},
-		warned:   map[objectID]string{},
-		synced:   make(chan struct{}),
+		log:     log,
+		prefix:  DefaultAnnotationPrefix + "/",
+		slices:  map[sliceName]*Slice{},
+		nodes:   map[string]*Node{},
+		scopes:  map[string]bool{},
+		touched: map[*entry]struct{}{},
+		ofAll:   map[*Follower]struct{}{},
+		ofOne:   map[Key]map[*Follower]struct{}{},
+		warned:  map[objectID]string{},
+		synced:  make(chan struct{}),
 	}
 	for _, o := range options {
 		o(s)
@@ -91,10 +96,28 @@ func NewStore(log *slog.Logger, options ...Option) *Store {
 // Snapshot returns the Service as it is now, or nil where there is none. It
 // takes no lock and may be called from any goroutine.
 func (s *Store) Snapshot(namespace, name string) *Service {
-	if v, ok := s.snapshots.Load(Key{namespace, name}); ok {
-		return v.(*Service)
+	if e := s.find(Key{namespace, name}); e != nil {
+		return e.now.Load()
 	}
 	return nil
+}
+
+// find returns what is known of a Service, or nil.
+func (s *Store) find(k Key) *entry {
+	if e, ok := s.services.Load(k); ok {
+		return e.(*entry)
+	}
+	return nil
+}
+
+// all are the entries within a scope.
+func (s *Store) all(scope string) iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		s.services.Range(func(_, v any) bool {
+			e := v.(*entry)
+			return !within(scope, e.key.Namespace) || yield(e)
+		})
+	}
 }
 
 // Synced is closed once every feed has had its first Replace or is off. What the
@@ -176,12 +199,21 @@ type sliceFeed struct {
 	state *feedState
 }
 
+func (f *sliceFeed) Digest(o *discoveryv1.EndpointSlice) *Digest {
+	slice, problems := translateSlice(o)
+	return &Digest{slice.Namespace, slice.Name, slice, problems}
+}
+
 func (f *sliceFeed) Replace(objects []*discoveryv1.EndpointSlice) {
-	listed := make(map[sliceName]struct{}, len(objects))
+	f.ReplaceDigests(digests(f, objects))
+}
+
+func (f *sliceFeed) ReplaceDigests(list []*Digest) {
+	listed := make(map[sliceName]struct{}, len(list))
 	f.store.write(f.state, func() {
-		for _, o := range objects {
-			listed[sliceName{o.Namespace, o.Name}] = struct{}{}
-			f.store.putSlice(o)
+		for _, d := range list {
+			listed[sliceName{d.namespace, d.name}] = struct{}{}
+			f.store.putSlice(d)
 		}
 		for n, have := range f.store.slices {
 			if _, ok := listed[n]; !ok && within(f.scope, n.namespace) {
@@ -192,7 +224,8 @@ func (f *sliceFeed) Replace(objects []*discoveryv1.EndpointSlice) {
 }
 
 func (f *sliceFeed) Put(o *discoveryv1.EndpointSlice) {
-	f.store.write(nil, func() { f.store.putSlice(o) })
+	d := f.Digest(o)
+	f.store.write(nil, func() { f.store.putSlice(d) })
 }
 
 func (f *sliceFeed) Delete(o *discoveryv1.EndpointSlice) {
@@ -212,28 +245,33 @@ type serviceFeed struct {
 	state *feedState
 }
 
-func (f *serviceFeed) Replace(objects []*corev1.Service) { f.replace(objects, true) }
+func (f *serviceFeed) Digest(o *corev1.Service) *Digest {
+	object, problems := translateService(o, f.store.prefix)
+	return &Digest{shared(o.Namespace), strings.Clone(o.Name), object, problems}
+}
+
+func (f *serviceFeed) Replace(objects []*corev1.Service) { f.replace(digests(f, objects), true) }
+
+func (f *serviceFeed) ReplaceDigests(list []*Digest) { f.replace(list, true) }
 
 func (f *serviceFeed) Off() { f.replace(nil, false) }
 
-func (f *serviceFeed) replace(objects []*corev1.Service, on bool) {
-	listed := make(map[Key]struct{}, len(objects))
+func (f *serviceFeed) replace(list []*Digest, on bool) {
+	listed := make(map[Key]struct{}, len(list))
 	f.store.write(f.state, func() {
 		if f.store.scopes[f.scope] != on {
 			f.store.scopes[f.scope] = on
-			for k := range f.store.services { // the meaning of "exists" has changed
-				if within(f.scope, k.Namespace) {
-					f.store.touched[k] = struct{}{}
-				}
+			for e := range f.store.all(f.scope) { // the meaning of "exists" has changed
+				f.store.touched[e] = struct{}{}
 			}
 		}
-		for _, o := range objects {
-			listed[Key{o.Namespace, o.Name}] = struct{}{}
-			f.store.putService(o)
+		for _, d := range list {
+			listed[Key{d.namespace, d.name}] = struct{}{}
+			f.store.putService(d)
 		}
-		for k, e := range f.store.services {
-			if _, ok := listed[k]; !ok && e.object != nil && within(f.scope, k.Namespace) {
-				f.store.dropService(k, e)
+		for e := range f.store.all(f.scope) {
+			if _, ok := listed[e.key]; !ok && e.object != nil {
+				f.store.dropService(e)
 			}
 		}
 		for id := range f.store.warned { // also of those that were never there
@@ -245,14 +283,14 @@ func (f *serviceFeed) replace(objects []*corev1.Service, on bool) {
 }
 
 func (f *serviceFeed) Put(o *corev1.Service) {
-	f.store.write(nil, func() { f.store.putService(o) })
+	d := f.Digest(o)
+	f.store.write(nil, func() { f.store.putService(d) })
 }
 
 func (f *serviceFeed) Delete(o *corev1.Service) {
 	f.store.write(nil, func() {
-		k := Key{o.Namespace, o.Name}
-		if e := f.store.services[k]; e != nil && e.object != nil && e.object.UID == string(o.UID) {
-			f.store.dropService(k, e)
+		if e := f.store.find(Key{o.Namespace, o.Name}); e != nil && e.object != nil && e.object.UID == string(o.UID) {
+			f.store.dropService(e)
 		}
 		delete(f.store.warned, objectID{kindService, o.Namespace, o.Name})
 	})
@@ -267,110 +305,145 @@ func (s *Store) write(f *feedState, change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
-	for k := range s.touched {
-		s.publish(k)
-		s.wake(k)
+	for e := range s.touched {
+		s.publish(e)
+		s.wake(e.key)
 	}
-	clear(s.touched)
+	s.touched = emptied(s.touched)
 	if f != nil {
 		s.done(f)
 	}
 }
 
 // publish makes the snapshot of one Service from its parts.
-func (s *Store) publish(k Key) {
-	e := s.services[k]
-	if e != nil && e.object == nil && len(e.slices) == 0 {
-		delete(s.services, k)
-		e = nil
+func (s *Store) publish(e *entry) {
+	if e.object == nil && len(e.slices) == 0 {
+		s.services.Delete(e.key)
 	}
-	if e == nil || e.object == nil && s.listed(k.Namespace) {
-		if _, had := s.snapshots.LoadAndDelete(k); had {
-			s.stats.services.Add(-1)
-		}
-		return
+	var next *Service
+	if e.object != nil || len(e.slices) > 0 && !s.listed(e.key.Namespace) {
+		next = &Service{Key: e.key, Exists: true, Object: e.object, Slices: slices.Clip(e.slices)}
+		e.shown = true
 	}
-	svc := &Service{Key: k, Exists: true, Object: e.object, Slices: slices.Clone(e.slices)}
-	if _, had := s.snapshots.Swap(k, svc); !had {
+	before := e.now.Swap(next)
+	switch {
+	case before == nil && next != nil:
 		s.stats.services.Add(1)
+	case before != nil && next == nil:
+		s.stats.services.Add(-1)
 	}
 }
 
 // listed says whether the Service objects of a namespace are known.
 func (s *Store) listed(namespace string) bool { return s.scopes[""] || s.scopes[namespace] }
 
-func (s *Store) putSlice(o *discoveryv1.EndpointSlice) {
-	next, problems := translateSlice(o)
+func (s *Store) putSlice(d *Digest) {
+	next := d.of.(*Slice)
 	s.borrowPlaces(next)
-	s.report(objectID{kindSlice, o.Namespace, o.Name}, problems)
-	n := sliceName{o.Namespace, o.Name}
-	if have := s.slices[n]; have != nil {
-		if equalSlice(have, next) {
-			return
-		}
-		s.dropSlice(n, have)
-	}
-	s.addSlice(n, next)
-}
-
-// addSlice adds what a slice contributes.
-func (s *Store) addSlice(n sliceName, next *Slice) {
-	s.slices[n] = next
-	s.count(next, 1)
-	if next.Service == "" {
+	s.report(objectID{kindSlice, d.namespace, d.name}, d.problems)
+	n := sliceName{d.namespace, d.name}
+	have := s.slices[n]
+	if have != nil && equalSlice(have, next) {
 		return
 	}
+	s.setSlice(n, have, next)
+}
+
+// setSlice puts what a slice contributes in the place of what it contributed before,
+// either of which may be nil.
+func (s *Store) setSlice(n sliceName, have, next *Slice) {
+	if have != nil {
+		s.count(have, -1)
+		if next == nil || next.Service != have.Service {
+			s.unlink(have)
+		}
+	}
+	if next == nil {
+		delete(s.slices, n)
+		return
+	}
+	s.count(next, 1)
+	s.slices[n] = next
+	if next.Service != "" {
+		s.link(next)
+	}
+}
+
+// link puts a slice into its Service, where it may take the place of another of its name.
+func (s *Store) link(next *Slice) {
 	e := s.entry(next.Key())
-	i, _ := slices.BinarySearchFunc(e.slices, next.Name, func(s *Slice, name string) int { return cmp.Compare(s.Name, name) })
-	e.slices = slices.Insert(e.slices, i, next)
-	s.touched[next.Key()] = struct{}{}
+	next.Namespace, next.Service = e.key.Namespace, e.key.Name // one copy of them
+	i, found := e.find(next.Name)
+	switch {
+	case found && e.shown:
+		e.slices = slices.Clone(e.slices)
+		e.slices[i] = next
+	case found:
+		e.slices[i] = next
+	default: // clipped, so that it is a new list where a snapshot has this one
+		if e.shown {
+			e.slices = slices.Clip(e.slices)
+		}
+		e.slices = slices.Insert(e.slices, i, next)
+	}
+	e.shown = false
+	s.touched[e] = struct{}{}
 }
 
-// removeSlice forgets a slice that exists no more.
-func (s *Store) removeSlice(n sliceName, have *Slice) {
-	s.dropSlice(n, have)
-	delete(s.warned, objectID{kindSlice, n.namespace, n.name})
-}
-
-// dropSlice takes away what a slice contributes.
-func (s *Store) dropSlice(n sliceName, have *Slice) {
-	delete(s.slices, n)
-	s.count(have, -1)
+// unlink takes a slice out of its Service, if it is in one.
+func (s *Store) unlink(have *Slice) {
 	if have.Service == "" {
 		return
 	}
 	e := s.entry(have.Key())
-	e.slices = slices.DeleteFunc(e.slices, func(s *Slice) bool { return s == have })
-	s.touched[have.Key()] = struct{}{}
+	if i, found := e.find(have.Name); found {
+		if e.shown {
+			e.slices, e.shown = slices.Clone(e.slices), false
+		}
+		e.slices = slices.Delete(e.slices, i, i+1)
+	}
+	s.touched[e] = struct{}{}
 }
 
-func (s *Store) putService(o *corev1.Service) {
-	next, problems := translateService(o, s.prefix)
-	s.report(objectID{kindService, o.Namespace, o.Name}, problems)
-	k := Key{o.Namespace, o.Name}
-	e := s.entry(k)
+// find is where a slice is or would be.
+func (e *entry) find(name string) (at int, found bool) {
+	return slices.BinarySearchFunc(e.slices, name, func(s *Slice, name string) int { return cmp.Compare(s.Name, name) })
+}
+
+// removeSlice forgets a slice that exists no more.
+func (s *Store) removeSlice(n sliceName, have *Slice) {
+	s.setSlice(n, have, nil)
+	delete(s.warned, objectID{kindSlice, n.namespace, n.name})
+}
+
+func (s *Store) putService(d *Digest) {
+	next := d.of.(*Object)
+	s.report(objectID{kindService, d.namespace, d.name}, d.problems)
+	e := s.entry(Key{d.namespace, d.name})
 	switch {
 	case next == nil:
 		e.object = nil
-		s.touched[k] = struct{}{} // so that the entry goes again
+		s.touched[e] = struct{}{} // so that the entry goes again
 		return
 	case e.object != nil && equalObject(e.object, next):
 		return
 	}
 	e.object = next
-	s.touched[k] = struct{}{}
+	s.touched[e] = struct{}{}
 }
 
-func (s *Store) dropService(k Key, e *entry) {
+func (s *Store) dropService(e *entry) {
 	e.object = nil
-	s.touched[k] = struct{}{}
+	s.touched[e] = struct{}{}
 }
 
 func (s *Store) entry(k Key) *entry {
-	e := s.services[k]
+	e := s.find(k)
 	if e == nil {
-		e = &entry{}
-		s.services[k] = e
+		// Not the texts of a slice, which would keep all texts of it.
+		k = Key{shared(k.Namespace), strings.Clone(k.Name)}
+		e = &entry{key: k}
+		s.services.Store(k, e)
 	}
 	return e
 }

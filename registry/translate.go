@@ -17,8 +17,23 @@ import (
 // never fails as a whole: what cannot be used is left out and named in problems.
 
 func translateSlice(in *discoveryv1.EndpointSlice) (out *Slice, problems []string) {
+	out, problems = readSlice(in)
+	pack(func(text func(*string)) {
+		text(&out.Name)
+		text(&out.UID)
+		text(&out.Service)
+		for i := range out.Endpoints {
+			text(&out.Endpoints[i].Hostname)
+			text(&out.Endpoints[i].Pod)
+		}
+	})
+	return out, problems
+}
+
+// readSlice takes texts as they are in the object.
+func readSlice(in *discoveryv1.EndpointSlice) (out *Slice, problems []string) {
 	out = &Slice{
-		Namespace: in.Namespace,
+		Namespace: shared(in.Namespace),
 		Name:      in.Name,
 		UID:       string(in.UID),
 		Service:   in.Labels[discoveryv1.LabelServiceName],
@@ -115,10 +130,26 @@ func translateService(in *corev1.Service, prefix string) (out *Object, problems 
 	if len(validation.IsDNS1123Label(in.Name)) > 0 || len(validation.IsDNS1123Label(in.Namespace)) > 0 {
 		return nil, []string{"its name or namespace is not a DNS label; there is no such Service"}
 	}
+	out, problems = readService(in, prefix)
+	pack(func(text func(*string)) {
+		text(&out.UID)
+		text(&out.ExternalName)
+		for i := range out.Labels {
+			text(&out.Labels[i].Value)
+		}
+		for i := range out.Annotations {
+			text(&out.Annotations[i].Value)
+		}
+	})
+	return out, problems
+}
+
+// readService takes texts as they are in the object.
+func readService(in *corev1.Service, prefix string) (out *Object, problems []string) {
 	out = &Object{
 		UID:                 string(in.UID),
 		IsExternalName:      in.Spec.Type == corev1.ServiceTypeExternalName,
-		TrafficDistribution: value(in.Spec.TrafficDistribution, ""),
+		TrafficDistribution: shared(value(in.Spec.TrafficDistribution, "")),
 		Labels:              pairs(in.Labels, ""),
 		Annotations:         pairs(in.Annotations, prefix),
 	}
@@ -153,7 +184,7 @@ func checkExternalName(name string) error {
 }
 
 func translatePort(name string, protocol corev1.Protocol, number int32) (Port, error) {
-	p := Port{Name: strings.ToLower(name), Number: uint16(number)}
+	p := Port{Name: shared(strings.ToLower(name)), Number: uint16(number)}
 	if number < 0 || number > 65535 {
 		return p, fmt.Errorf("port %d is not between 0 and 65535", number)
 	}
@@ -177,15 +208,44 @@ func translatePort(name string, protocol corev1.Protocol, number int32) (Port, e
 func pairs(in map[string]string, prefix string) (out Pairs) {
 	for k, v := range in {
 		if key, ok := strings.CutPrefix(k, prefix); ok {
-			out = append(out, Pair{shared(key), shared(v)})
+			out = append(out, Pair{shared(key), v})
 		}
 	}
 	slices.SortFunc(out, func(a, b Pair) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }
 
-// shared returns the one copy of a text that many endpoints have.
-func shared(s string) string { return unique.Make(s).Value() }
+// shared returns the one copy of a text that many objects have.
+func shared(s string) string {
+	if s == "" {
+		return ""
+	}
+	return unique.Make(s).Value()
+}
+
+// pack moves texts, which each names one after the other, into one piece of memory.
+// A decoded object has each of its texts in a piece of its own, between others that
+// nobody keeps: the few that are kept would hold on to pages of what is not.
+func pack(each func(text func(*string))) {
+	size := 0
+	each(func(t *string) { size += len(*t) })
+	var b strings.Builder
+	b.Grow(size)
+	each(func(t *string) {
+		from := b.Len()
+		b.WriteString(*t)
+		*t = b.String()[from:]
+	})
+}
+
+// emptied is clear, but for a map that was once large: that keeps its size.
+func emptied[K comparable](m map[K]struct{}) map[K]struct{} {
+	if len(m) > 1024 {
+		return map[K]struct{}{}
+	}
+	clear(m)
+	return m
+}
 
 func value[T any](p *T, otherwise T) T {
 	if p == nil {

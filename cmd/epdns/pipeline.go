@@ -108,7 +108,7 @@ func (p *pipeline) publish(ctx context.Context) {
 	if p.files != "" && p.isEmpty() {
 		p.log.Warn("no Service or EndpointSlice in " + p.files)
 	}
-	// Decoding the first lists took several times the memory that is kept.
+	// Reading all that exists, and building from nothing, took more memory than is kept.
 	debug.FreeOSMemory()
 
 	timer := time.NewTimer(time.Hour)

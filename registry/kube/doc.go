@@ -21,9 +21,10 @@
 // a 410, or an event that is an error or can't be decoded, the state is read again.
 //
 // The initial state comes as a streaming list ("watchlist") where the server has
-// it. Some servers and proxies never send the bookmark that ends it; after
-// [Source.SyncDeadline] the source goes over to LIST and WATCH ("list") for good,
-// provided that the LIST is answered.
+// it, each object of which is let go of as soon as what is kept has been taken from it.
+// Some servers and proxies never send the bookmark that ends it; once no further object
+// has come for [Source.SyncDeadline] the source goes over to LIST and WATCH ("list") for
+// good, provided that the LIST is answered.
 //
 // # Rights
 //

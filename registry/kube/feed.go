@@ -27,6 +27,10 @@ const (
 	// and come about every 60 s; this leaves them a quarter more.
 	silence = 75 * time.Second
 
+	// streamLimit is how long a streaming list may take in all. What is new in a cluster
+	// looks like more of the list, so that one without an end could seem to get on for ever.
+	streamLimit = 5 * time.Minute
+
 	// unreached is how long a streaming list may wait for its connection. Dialling and
 	// TLS have limits of their own below that; this is for proxies, which have not.
 	unreached = 30 * time.Second
@@ -55,6 +59,9 @@ type feed struct {
 	stream  watch.Interface
 	initial bool      // it is a streaming list
 	reached bool      // and got as far as a connection
+	limit   time.Time // when that must have ended
+	brought int       // and how many objects it has brought
+	most    int       // the most that any has brought since one ended well
 	due     time.Time // when it counts as stalled; zero: nothing is watched over
 	timer   *time.Timer
 }
@@ -72,7 +79,8 @@ func newFeed(src *Source, k *kind, namespace string, c rest.Interface) *feed {
 }
 
 // run lists and watches until ctx ends. Its error means that there is no right to.
-func (f *feed) run(ctx context.Context, to cache.ReflectorStore, off func()) error {
+func (f *feed) run(ctx context.Context, to cache.TransformingStore, off func()) error {
+	f.lister.keep = to.Transformer()
 	pause, within := backoff(), backoff()
 	reflector := cache.NewReflectorWithOptions(f.lister, f.kind.example, to, cache.ReflectorOptions{
 		Name:    f.kind.resource + " in " + f.scope(),
@@ -217,6 +225,7 @@ func (f *feed) opening(ctx context.Context, initial bool) context.Context {
 		fallthrough
 	default:
 		f.mode = modeWatchList
+		f.brought = 0
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { f.connection() }})
 	}
 	f.initial = initial
@@ -229,6 +238,7 @@ func (f *feed) connection() {
 	defer f.mu.Unlock()
 	if f.initial && !f.reached && !f.due.IsZero() {
 		f.reached = true
+		f.limit = time.Now().Add(streamLimit)
 		f.expect(f.src.SyncDeadline)
 	}
 }
@@ -265,6 +275,9 @@ func (f *feed) overheard(e watch.Event) (pass bool) {
 		if pass = reflect.TypeOf(e.Object) == reflect.TypeOf(f.kind.example); !pass {
 			f.status.Skipped++
 		}
+		if f.initial && e.Type == watch.Added {
+			f.progress()
+		}
 		return pass
 	}
 	err := apierrors.FromObject(e.Object)
@@ -292,6 +305,7 @@ func (f *feed) listed() {
 	f.status.Mode, f.status.Synced, f.status.Off = mode, true, false
 	f.status.Lists++
 	f.status.LastEvent = time.Now()
+	f.most = 0
 	if f.initial = false; mode == modeWatchList {
 		f.connected() // the stream goes on as a watch
 		f.expect(silence)
@@ -338,6 +352,19 @@ func (f *feed) skip() {
 func (f *feed) moved() {
 	f.status.LastEvent = time.Now()
 	f.due = f.status.LastEvent.Add(silence) // the timer looks when it fires
+}
+
+// progress says that a streaming list under way brought an object. It has its time
+// again, unless an earlier one that broke off had come as far.
+func (f *feed) progress() {
+	f.brought++
+	if f.brought <= f.most || !f.reached || f.due.IsZero() {
+		return
+	}
+	f.most = f.brought
+	if due := time.Now().Add(f.src.SyncDeadline); due.Before(f.limit) {
+		f.due = due // the timer looks when it fires
+	}
 }
 
 func (f *feed) connected() {

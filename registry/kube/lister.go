@@ -23,6 +23,7 @@ import (
 type lister struct {
 	*cache.ListWatch
 	feed *feed
+	keep cache.TransformFunc // what is kept of the objects of a LIST; set before use
 }
 
 var _ cache.ListerWatcherWithContext = (*lister)(nil)
@@ -35,15 +36,22 @@ func newLister(f *feed, c rest.Interface) *lister {
 			Resource(f.kind.resource).
 			VersionedParams(opts, metav1.ParameterCodec)
 	}
-	return &lister{feed: f, ListWatch: &cache.ListWatch{
+	l := &lister{feed: f}
+	l.ListWatch = &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			return request(&opts).Do(ctx).Get()
+			body, err := request(&opts).Stream(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer body.Close()
+			return readList(body, f.kind, l.keep)
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.Watch = true
 			return request(&opts).Watch(ctx)
 		},
-	}}
+	}
+	return l
 }
 
 // listTimeout ends a LIST that gets no further. The API server itself gives up

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // pipe carries requests to a handler without a socket, so that a test may run in a
@@ -16,11 +17,12 @@ import (
 type pipe struct {
 	handler http.Handler
 
-	connects     atomic.Bool // requests get as far as a connection
-	refused      atomic.Bool // as if nobody listened
-	cutsEarly    atomic.Bool // connections end before an answer
-	stuck        atomic.Bool // requests get no answer
-	holdsStreams atomic.Bool // streaming lists get no answer
+	connects     atomic.Bool  // requests get as far as a connection
+	refused      atomic.Bool  // as if nobody listened
+	cutsEarly    atomic.Bool  // connections end before an answer
+	stuck        atomic.Bool  // requests get no answer
+	holdsStreams atomic.Bool  // streaming lists get no answer
+	pause        atomic.Int64 // nanoseconds before each piece of an answer
 
 	mu      sync.Mutex
 	streams []context.CancelCauseFunc
@@ -46,7 +48,7 @@ func (p *pipe) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.streams = append(p.streams, cancel)
 	p.mu.Unlock()
 	body, out := io.Pipe()
-	w := &pipeWriter{header: http.Header{}, out: out, ready: make(chan struct{})}
+	w := &pipeWriter{header: http.Header{}, out: out, ready: make(chan struct{}), pause: time.Duration(p.pause.Load()), gone: ctx.Done()}
 	stop := context.AfterFunc(ctx, func() { out.CloseWithError(context.Cause(ctx)) })
 	go func() {
 		defer stop()
@@ -82,6 +84,8 @@ type pipeWriter struct {
 	out    *io.PipeWriter
 	ready  chan struct{}
 	once   sync.Once
+	pause  time.Duration
+	gone   <-chan struct{}
 }
 
 func (w *pipeWriter) Header() http.Header { return w.header }
@@ -97,6 +101,12 @@ func (w *pipeWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
 func (w *pipeWriter) Write(b []byte) (int, error) {
 	w.Flush()
+	if w.pause > 0 {
+		select {
+		case <-time.After(w.pause):
+		case <-w.gone:
+		}
+	}
 	return w.out.Write(b)
 }
 

@@ -1,8 +1,9 @@
 package kube
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"epdns/registry"
@@ -47,16 +48,18 @@ func (s *sink[T]) Delete(object any) error {
 }
 
 func (s *sink[T]) Replace(objects []any, _ string) error {
-	list := make([]T, 0, len(objects))
+	list := make([]*registry.Digest, 0, len(objects))
 	for _, object := range objects {
-		o, ok := object.(T)
-		if !ok {
+		switch o := object.(type) {
+		case digest:
+			list = append(list, o.Digest)
+		case T:
+			list = append(list, s.to.Digest(o))
+		default:
 			s.feed.skip()
-			continue
 		}
-		list = append(list, o)
 	}
-	s.to.Replace(list)
+	s.to.ReplaceDigests(list)
 	s.feed.listed() // after: who reads "synced" finds the objects
 	return nil
 }
@@ -69,23 +72,30 @@ func (s *sink[T]) Bookmark(string) error {
 // Resync is never asked for: there is no resync period.
 func (s *sink[T]) Resync() error { return nil }
 
-// Transformer drops what is large and never read while a streaming list is being
-// collected. Labels and annotations stay: they tune the answers.
-func (s *sink[T]) Transformer() cache.TransformFunc { return trim }
-
-// lastApplied is kubectl's copy of the whole object.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
-func trim(object any) (any, error) {
-	if o, ok := object.(metav1.Object); ok {
-		o.SetManagedFields(nil)
-		o.SetOwnerReferences(nil)
-		if a := o.GetAnnotations(); a != nil {
-			delete(a, lastApplied)
+// Transformer takes from each object of a list what is kept of it. The reflector
+// collects that until the list has ended; of whole objects, it would be several times
+// the memory.
+func (s *sink[T]) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) {
+		if o, ok := object.(T); ok {
+			return digest{s.to.Digest(o)}, nil
 		}
+		return object, nil
 	}
-	if n, ok := object.(*corev1.Node); ok {
-		n.Status.Images, n.Status.VolumesAttached, n.Status.VolumesInUse = nil, nil, nil
-	}
-	return object, nil
+}
+
+// digest is known to a reflector as an object with a name.
+type digest struct{ *registry.Digest }
+
+var _ runtime.Object = digest{}
+
+// GetObjectKind implements [runtime.Object].
+func (d digest) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements [runtime.Object]. Nobody changes a digest.
+func (d digest) DeepCopyObject() runtime.Object { return d }
+
+// GetObjectMeta implements [metav1.ObjectMetaAccessor].
+func (d digest) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: d.Namespace(), Name: d.Name()}
 }

@@ -17,8 +17,8 @@ import (
 
 // Source watches a cluster. It implements [registry.Source].
 type Source struct {
-	// SyncDeadline is how long the end of a streaming list may take before LIST
-	// and WATCH are used. It may be changed before Run.
+	// SyncDeadline is how long a streaming list may bring nothing, be it its next
+	// object or its end, before LIST and WATCH are used. It may be changed before Run.
 	SyncDeadline time.Duration
 
 	log    *slog.Logger

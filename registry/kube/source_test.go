@@ -514,6 +514,45 @@ func TestStreamingListCutShort(t *testing.T) {
 	})
 }
 
+// A large cluster's list takes longer than the deadline and comes to its end, as long
+// as something comes.
+func TestStreamingListThatGetsOn(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		slices int
+		took   time.Duration // less than this
+		mode   string
+	}{
+		{"longer than the deadline", 10, streamLimit, "watchlist"},
+		{"longer than any list may take", 100, streamLimit + 30*time.Second, "list"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				for i := range c.slices {
+					w.api.Apply(slice("web", fmt.Sprint("web-", i+2), fmt.Sprint("10.0.1.", i)))
+				}
+				w.pipe.pause.Store(int64(4 * time.Second)) // an event is two pieces
+				w.run()
+				after(2 * w.src.SyncDeadline)
+				if w.synced() {
+					t.Fatal("synced too early")
+				}
+				after(c.took - 2*w.src.SyncDeadline)
+				if !w.synced() {
+					t.Fatal("not synced")
+				}
+				if n := w.store.Stats().Endpoints; n != int64(c.slices)+1 {
+					t.Errorf("%d endpoints", n)
+				}
+				if st := w.status(0); st.Mode != c.mode {
+					t.Errorf("status %+v, want mode %s", st, c.mode)
+				}
+			})
+		})
+	}
+}
+
 // The deadline judges streams, not connections: where nothing is answered at all,
 // streaming lists are not given up.
 func TestDeadlineNeedsAnAnswer(t *testing.T) {
