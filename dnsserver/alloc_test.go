@@ -52,7 +52,7 @@ func packed(t testing.TB) (out []packet) {
 }
 
 func TestRespondDoesNotAllocate(t *testing.T) {
-	r := newResponder(cluster(t), &counters{})
+	r := newResponder(cluster(t))
 	r.shared = everything
 	for _, p := range packed(t) {
 		for _, transport := range []Transport{UDP, TCP, TLS} {
@@ -120,7 +120,7 @@ func TestRankedReplyDoesNotAllocate(t *testing.T) {
 	for _, topology := range []string{"order", "hints", "nearest", "off"} {
 		for _, order := range []string{"shuffle", "rotate", "hash", "fixed"} {
 			for _, weights := range []string{"", "zone:a=3, 10-0-0-2=9, 10-0-0-3=0"} {
-				r := newResponder(rankedCluster(t, registry.Pair{Key: "order", Value: order}, registry.Pair{Key: "topology", Value: topology}, registry.Pair{Key: "weights", Value: weights}), &counters{})
+				r := newResponder(rankedCluster(t, registry.Pair{Key: "order", Value: order}, registry.Pair{Key: "topology", Value: topology}, registry.Pair{Key: "weights", Value: weights}))
 				r.shared = everything
 				out := make([]byte, 0, maxTCPSize)
 				for _, p := range packets {
@@ -136,7 +136,7 @@ func TestRankedReplyDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkRespond(b *testing.B) {
-	r := newResponder(cluster(b), &counters{})
+	r := newResponder(cluster(b))
 	r.shared = everything
 	for _, p := range packed(b) {
 		b.Run(p.what, func(b *testing.B) {

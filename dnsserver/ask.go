@@ -7,14 +7,14 @@ import "epdns/zones"
 // which need not listen; they are not in its Stats. Names outside the zones are not
 // passed on.
 func NewResponder(cfg Config, a Authority) *Responder {
-	r := newResponder(a, &counters{})
+	r := newResponder(a)
 	r.shared = newShared(&cfg)
 	return r
 }
 
 // NewResponder returns a Responder as the function of that name does.
 func (s *Server) NewResponder() *Responder {
-	r := newResponder(s.authority, &counters{})
+	r := newResponder(s.authority)
 	r.shared = s.shared
 	return r
 }

@@ -14,7 +14,7 @@ var hammer = flag.Int("hammer", 200_000, "packets for TestHammer")
 // Packets that began as queries and had octets changed, added and taken away: none
 // brings Respond down, every reply can be read, and nothing grows.
 func TestHammer(t *testing.T) {
-	r := newResponder(cluster(t), &counters{})
+	r := newResponder(cluster(t))
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var seeds [][]byte
 	for _, name := range []string{"web.shop.registry.local.", "_http._tcp.big.shop.registry.local.", "3.0.0.10.in-addr.arpa.",

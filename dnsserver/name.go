@@ -2,6 +2,41 @@ package dnsserver
 
 import "encoding/binary"
 
+// maxName is how many octets a name has at most (RFC 1035 section 2.3.4).
+const maxName = 255
+
+// lowerCase copies a name, which is without pointers, to dst, of the same length. The
+// octets before labels are less than any letter, so that they need no care.
+func lowerCase(dst, name []byte) {
+	if len(name) < 8 {
+		for i, c := range name {
+			if 'A' <= c && c <= 'Z' {
+				c += 'a' - 'A'
+			}
+			dst[i] = c
+		}
+		return
+	}
+	for i := 0; ; i += 8 {
+		if i > len(name)-8 {
+			if i == len(name) {
+				return
+			}
+			i = len(name) - 8 // some octets a second time
+		}
+		binary.LittleEndian.PutUint64(dst[i:], lowerCase8(binary.LittleEndian.Uint64(name[i:])))
+	}
+}
+
+// lowerCase8 is lower-case of eight octets at once: what lies between A and Z has its
+// high bit set in one of two sums only, and none has a carry into the next.
+func lowerCase8(x uint64) uint64 {
+	const each = 0x0101010101010101
+	low := x &^ (0x80 * each)
+	fromA, beyondZ := low+(0x80-'A')*each, low+(0x7f-'Z')*each
+	return x | (fromA^beyondZ)&^x&(0x80*each)>>2
+}
+
 // readName reads a name, lower-case, and returns the offset behind it. A pointer must
 // lead back, further with each one, so that it ends.
 func readName(msg []byte, at int) (name []byte, next int, ok bool) {

@@ -28,7 +28,7 @@ func zoneRecords(t *testing.T, r *Responder, apex string) (out []dns.RR) {
 }
 
 func TestWholeZone(t *testing.T) {
-	r := newResponder(cluster(t), &counters{})
+	r := newResponder(cluster(t))
 	ask := func(name string, typ uint16) *dns.Msg {
 		t.Helper()
 		return respond(t, r, question(name, typ), TCP)

@@ -45,7 +45,7 @@ type query struct {
 	nameEnd int // offset behind the question's name
 	qtype   uint16
 	class   uint16
-	name    [255]byte // lower-case
+	name    [256]byte // lower-case; a name has 255 octets at most
 	nameLen int
 	serial  uint32 // of the SOA that came with an IXFR
 	tsigAt  int    // where the TSIG record starts, 0 if there is none
@@ -66,7 +66,8 @@ type query struct {
 // where a question has none.
 func (q *query) parse(msg []byte) (rcode uint16, ok bool) {
 	q.nameEnd, q.nameLen, q.qtype, q.class = 0, 0, 0, 0
-	q.tsigAt, q.onlyCookie, q.edns = 0, false, edns{}
+	q.tsigAt, q.onlyCookie = 0, false
+	q.edns = edns{}
 	if len(msg) < headerSize {
 		return 0, false
 	}
@@ -123,26 +124,18 @@ func (q *query) parseQuestion(msg []byte) bool {
 			return false
 		}
 		n := int(msg[at])
-		if n > 63 || at+1+n > len(msg) || at+1+n-headerSize > len(q.name) {
+		if at += 1 + n; n > 63 {
 			return false
 		}
-		out := q.name[at-headerSize:]
-		out[0] = byte(n)
-		for i, c := range msg[at+1 : at+1+n] {
-			if 'A' <= c && c <= 'Z' {
-				c += 'a' - 'A'
-			}
-			out[1+i] = c
-		}
-		at += 1 + n
 		if n == 0 {
 			break
 		}
 	}
-	if at+4 > len(msg) {
+	if at+4 > len(msg) || at-headerSize > maxName {
 		return false
 	}
 	q.nameEnd, q.nameLen = at, at-headerSize
+	lowerCase(q.name[:q.nameLen], msg[headerSize:at])
 	q.qtype = binary.BigEndian.Uint16(msg[at:])
 	q.class = binary.BigEndian.Uint16(msg[at+2:])
 	return true

@@ -37,12 +37,13 @@ type Via struct {
 type Responder struct {
 	authority Authority
 	shared    *shared
-	query     query
+	query     *query // the one that is answered
+	one       query  // room for it
 	tsig      tsig
 	answer    *zones.Answer
 	options   []byte // of the reply's OPT record
 	question  zones.Question
-	stats     *counters
+	tally     tally // what the owner has not added to its counters yet
 
 	pads   bool // the reply to the last query is to be padded
 	passes bool // names outside our zones are somebody else's to answer:
@@ -50,14 +51,16 @@ type Responder struct {
 	looked bool // the answer to the last query came from zones
 }
 
-func newResponder(a Authority, stats *counters) *Responder {
-	return &Responder{
+func newResponder(a Authority) *Responder {
+	r := &Responder{
 		authority: a,
 		shared:    plain,
 		answer:    zones.NewAnswer(),
 		options:   make([]byte, 0, 3*optionSize+cookieSize+maxNSID+2+maxSubnet),
-		stats:     stats,
+		tally:     newTally(),
 	}
+	r.query = &r.one
+	return r
 }
 
 // Respond appends the reply to a query to dst and returns it. A reply of no
@@ -68,12 +71,19 @@ func (r *Responder) Respond(dst, msg []byte, from netip.AddrPort, via Via) []byt
 }
 
 // read takes a message apart and says what query.parse says of it, after a look at
-// what goes with the question: its signature, its cookie.
+// what goes with the question.
 func (r *Responder) read(msg []byte, from netip.AddrPort, via Via) (rcode uint16, ok bool) {
-	q := &r.query
+	r.query = &r.one
+	rcode, ok = r.query.parse(msg)
+	return r.admit(msg, from, via, rcode, ok)
+}
+
+// admit looks at what goes with the question of the query that query.parse has said this
+// of: its signature, its cookie. It says what is to be said now.
+func (r *Responder) admit(msg []byte, from netip.AddrPort, via Via, rcode uint16, ok bool) (uint16, bool) {
+	q := r.query
 	r.question.From = from.Addr().Unmap()
-	rcode, ok = q.parse(msg)
-	r.stats.request(via.Transport, from.Addr(), q)
+	r.tally.request(via.Transport, from.Addr(), q)
 	r.tsig.present = false
 	r.pads = q.padding && via.Transport == TLS
 	if ok && q.tsigAt > 0 {
@@ -97,20 +107,21 @@ func (r *Responder) read(msg []byte, from netip.AddrPort, via Via) (rcode uint16
 
 // reply appends the reply to msg, which has been read.
 func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byte {
-	q := &r.query
+	q := r.query
 	base := len(dst)
 	r.passed, r.looked = false, false
 	if !ok && rcode == 0 {
-		r.stats.drop()
+		r.tally.drop()
 		return dst
 	}
 	if !ok || q.onlyCookie {
-		r.stats.response(via.Transport, rcode, false)
+		r.tally.response(via.Transport, rcode, false)
 		return r.fail(dst, msg, rcode, 0)
 	}
 
 	set := r.authority.Load()
-	r.question.Subnet, r.question.Unbelieved = netip.Prefix{}, netip.Prefix{}
+	r.question.Subnet = netip.Prefix{}
+	r.question.Unbelieved = netip.Prefix{}
 	scope := 0 // where the scope of the reply's subnet is, among the options
 	switch {
 	case q.subnet == nil:
@@ -118,7 +129,7 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 		prefix, known, err := parseSubnet(q.subnet)
 		switch {
 		case err != nil:
-			r.stats.response(via.Transport, formErr, false)
+			r.tally.response(via.Transport, formErr, false)
 			return r.fail(dst, msg, formErr, 0)
 		case known:
 			r.question.Subnet = prefix
@@ -177,7 +188,7 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 		if scope > 0 {
 			r.options[scope] = uint8(r.answer.Scope())
 		}
-		r.stats.place(r.answer.Place())
+		r.tally.place(r.answer.Place())
 		rcode, ede = uint16(r.answer.RCode), r.answer.EDE
 		// Class ANY is not authoritative (RFC 1035 section 6.2).
 		authoritative = r.answer.Authoritative() && q.class == classIN
@@ -198,7 +209,7 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 	binary.BigEndian.PutUint16(h[6:], counts.Answer)
 	binary.BigEndian.PutUint16(h[8:], counts.Authority)
 	binary.BigEndian.PutUint16(h[10:], counts.Additional)
-	r.stats.response(via.Transport, rcode, cut)
+	r.tally.response(via.Transport, rcode, cut)
 	return r.tsig.sign(r.pad(dst, base), base)
 }
 
@@ -206,7 +217,7 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 // read, and nothing else, so that it is never longer than what was sent (but for
 // the OPT and the TSIG that the sender asked for).
 func (r *Responder) fail(dst, msg []byte, rcode, ede uint16) []byte {
-	q := &r.query
+	q := r.query
 	base := len(dst)
 	dst = append(dst, msg[:headerSize]...)
 	h := dst[base:]

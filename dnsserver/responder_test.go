@@ -109,7 +109,7 @@ func question(name string, typ uint16) *dns.Msg {
 }
 
 func TestRespond(t *testing.T) {
-	r := newResponder(cluster(t), &counters{})
+	r := newResponder(cluster(t))
 	for _, c := range []struct {
 		what, name         string
 		typ                uint16
@@ -195,7 +195,7 @@ func TestRespond(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
-	r := newResponder(cluster(t), &counters{})
+	r := newResponder(cluster(t))
 	t.Run("A without EDNS", func(t *testing.T) {
 		m := respond(t, r, question("big.shop.registry.local.", dns.TypeA), UDP)
 		if !m.Truncated || len(m.Answer) != (512-12-len("big.shop.registry.local.")-1-4)/16 {
@@ -266,7 +266,7 @@ func TestNotSynced(t *testing.T) {
 	}
 	store := &zones.Store{}
 	store.Publish(b.Last())
-	r := newResponder(store, &counters{})
+	r := newResponder(store)
 	for name, want := range map[string]struct {
 		rcode int
 		ede   uint16
@@ -290,7 +290,7 @@ func TestNotSynced(t *testing.T) {
 }
 
 func FuzzRespond(f *testing.F) {
-	r := newResponder(cluster(f), &counters{})
+	r := newResponder(cluster(f))
 	r.shared = everything
 	for _, c := range []struct {
 		name string

@@ -286,8 +286,8 @@ func ExplainListen(err error) error {
 }
 
 // newResponder returns a Responder for one goroutine.
-func (s *Server) newResponder(stats *counters) *Responder {
-	r := newResponder(s.authority, stats)
+func (s *Server) newResponder() *Responder {
+	r := newResponder(s.authority)
 	r.shared = s.shared
 	r.passes = s.upstream != nil
 	return r

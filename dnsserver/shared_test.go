@@ -45,7 +45,7 @@ func goodCookie() []byte {
 // Whatever is in the OPT, a reply is no longer than the asker takes, and an extended
 // error is what is left out first.
 func TestOptionsFit(t *testing.T) {
-	r := newResponder(cluster(t), &counters{})
+	r := newResponder(cluster(t))
 	r.shared = everything
 	long := strings.Repeat(strings.Repeat("a", 63)+".", 3) + strings.Repeat("b", 59) + "."
 	kept := false
@@ -93,7 +93,7 @@ func TestUDPSize(t *testing.T) {
 // A spoofed question brings no flood: what each reply has for each octet of its
 // question, over UDP, is bounded by the largest reply.
 func TestAmplification(t *testing.T) {
-	r := newResponder(cluster(t), &counters{})
+	r := newResponder(cluster(t))
 	for _, p := range []packet{
 		{"without EDNS", query1(0, bigA)}, {"with EDNS", query1(0, bigA, opt(65535, do))}, {"SRV", query1(0, in("_http._tcp.big", dns.TypeSRV), opt(65535, 0))},
 		{"ANY", query1(0, in("big", dns.TypeANY), opt(65535, 0))}, {"NXDOMAIN", query1(0, in("nope", dns.TypeA), opt(65535, 0))},

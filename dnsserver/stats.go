@@ -11,56 +11,112 @@ import (
 var qtypes = [...]uint16{zones.TypeA, zones.TypeAAAA, zones.TypeSRV, zones.TypePTR, zones.TypeSOA,
 	zones.TypeNS, zones.TypeTXT, zones.TypeCNAME, zones.TypeANY, zones.TypeAXFR, zones.TypeIXFR}
 
+// qtypeAt is where a type is among those names.
+var qtypeAt = func() (at [256]uint8) {
+	for i := range at {
+		at[i] = uint8(len(qtypes))
+	}
+	for i, typ := range qtypes {
+		at[typ] = uint8(i)
+	}
+	return at
+}()
+
 var qtypeNames = [...]string{"A", "AAAA", "SRV", "PTR", "SOA", "NS", "TXT", "CNAME", "ANY", "AXFR", "IXFR", "other"}
 
 // rcodeNames are the RCODEs that a reply can have.
 var rcodeNames = [...]string{0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP",
 	5: "REFUSED", 9: "NOTAUTH", 16: "BADVERS", 23: "BADCOOKIE"}
 
-// counters belong to one UDP worker, which alone writes them, so that no two meet on
-// a cache line; all of TCP has one set.
-type counters struct {
-	requests  [transports][2][len(qtypeNames)]atomic.Uint64 // transport, family, type
-	responses [transports][len(rcodeNames)]atomic.Uint64    // transport, rcode
-	truncated [transports]atomic.Uint64
-	dropped   atomic.Uint64
-	places    [zones.Places]atomic.Uint64 // answers that depend on a place, by what told it
-	transfers atomic.Uint64
-	_         [64]byte
+// What is counted: places in counters. Behind each but the last are as many as there are
+// of what it is counted by.
+const (
+	countRequests  = 0                                                   // by transport, family and type
+	countResponses = countRequests + transports*families*len(qtypeNames) // by transport and RCODE
+	countTruncated = countResponses + transports*len(rcodeNames)         // by transport
+	countPlaces    = countTruncated + transports                         // answers that depend on a place, by what told it
+	countTransfers = countPlaces + int(zones.Places)
+	countDropped   = countTransfers + 1
+
+	counted = countDropped + 1
+
+	families = 2 // IPv4, IPv6
+)
+
+func requestsAt(t Transport, family, typ int) int {
+	return countRequests + (int(t)*families+family)*len(qtypeNames) + typ
 }
 
-func (c *counters) request(t Transport, from netip.Addr, q *query) {
+func responsesAt(t Transport, rcode uint16) int {
+	return countResponses + int(t)*len(rcodeNames) + int(rcode)
+}
+
+// counters are the sums of one UDP worker, so that no two meet on a cache line; all of
+// TCP has one set.
+type counters struct {
+	sums [counted]atomic.Uint64
+	_    [64]byte
+}
+
+func (c *counters) add(at int, n uint32) { c.sums[at].Add(uint64(n)) }
+
+func (c *counters) load(at int) uint64 { return c.sums[at].Load() }
+
+// tally is what a Responder has counted since its last flush: an atomic addition takes
+// ten times as long as one of these.
+type tally struct {
+	counts  [counted]uint32
+	touched []uint8 // places of those that are not 0
+}
+
+// The places fit into the list.
+var _ = [1 << 8]struct{}{}[counted]
+
+func newTally() tally { return tally{touched: make([]uint8, 0, counted)} }
+
+func (t *tally) count(at int) {
+	if t.counts[at] == 0 {
+		t.touched = append(t.touched, uint8(at))
+	}
+	t.counts[at]++
+}
+
+func (t *tally) request(via Transport, from netip.Addr, q *query) {
 	family := 0
 	if from.Is6() && !from.Is4In6() {
 		family = 1
 	}
 	at := len(qtypes)
-	if q.nameLen > 0 {
-		for i, typ := range qtypes {
-			if typ == q.qtype {
-				at = i
-				break
-			}
-		}
+	if q.nameLen > 0 && int(q.qtype) < len(qtypeAt) {
+		at = int(qtypeAt[q.qtype])
 	}
-	c.requests[t][family][at].Add(1)
+	t.count(requestsAt(via, family, at))
 }
 
-func (c *counters) response(t Transport, rcode uint16, cut bool) {
-	c.responses[t][rcode].Add(1)
+func (t *tally) response(via Transport, rcode uint16, cut bool) {
+	t.count(responsesAt(via, rcode))
 	if cut {
-		c.truncated[t].Add(1)
+		t.count(countTruncated + int(via))
 	}
 }
 
 // place counts an answer that depends on where the asker is.
-func (c *counters) place(p zones.Place) {
+func (t *tally) place(p zones.Place) {
 	if p != zones.PlaceIdle {
-		c.places[p].Add(1)
+		t.count(countPlaces + int(p))
 	}
 }
 
-func (c *counters) drop() { c.dropped.Add(1) }
+func (t *tally) drop() { t.count(countDropped) }
+
+// flush adds what has been counted to c and begins anew.
+func (t *tally) flush(c *counters) {
+	for _, at := range t.touched {
+		c.add(int(at), t.counts[at])
+		t.counts[at] = 0
+	}
+	t.touched = t.touched[:0]
+}
 
 // Stats are sums over all workers since the start.
 type Stats struct {
@@ -126,26 +182,26 @@ func (s *Server) Stats() Stats {
 		out.NotifyFailed += n.failed.Load()
 	}
 	for _, c := range s.allCounters() {
-		for t := range c.requests {
-			for f := range c.requests[t] {
-				for i := range c.requests[t][f] {
-					if n := c.requests[t][f][i].Load(); n > 0 {
-						out.Requests[RequestKind{Transport(t), f + 1, qtypeNames[i]}] += n
+		for t := range Transport(transports) {
+			for f := range families {
+				for i, name := range qtypeNames {
+					if n := c.load(requestsAt(t, f, i)); n > 0 {
+						out.Requests[RequestKind{t, f + 1, name}] += n
 					}
 				}
 			}
-			for i := range c.responses[t] {
-				if n := c.responses[t][i].Load(); n > 0 {
-					out.Responses[ResponseKind{Transport(t), rcodeNames[i]}] += n
+			for i, name := range rcodeNames {
+				if n := c.load(responsesAt(t, uint16(i))); n > 0 {
+					out.Responses[ResponseKind{t, name}] += n
 				}
 			}
-			out.Truncated[Transport(t)] += c.truncated[t].Load()
+			out.Truncated[t] += c.load(countTruncated + int(t))
 		}
 		for p := zones.PlaceUnknown; p < zones.Places; p++ {
-			out.Places[p] += c.places[p].Load()
+			out.Places[p] += c.load(countPlaces + int(p))
 		}
-		out.Dropped += c.dropped.Load()
-		out.Transfers += c.transfers.Load()
+		out.Dropped += c.load(countDropped)
+		out.Transfers += c.load(countTransfers)
 	}
 	return out
 }

@@ -80,7 +80,7 @@ func TestSubnet(t *testing.T) {
 				t.Fatal(err)
 			}
 			var m dns.Msg
-			reply := newResponder(s, &counters{}).Respond(nil, msg, client, Via{transport, local})
+			reply := newResponder(s).Respond(nil, msg, client, Via{transport, local})
 			if err := m.Unpack(reply); err != nil {
 				t.Fatalf("%s: reply %x: %v", c.what, reply, err)
 			}

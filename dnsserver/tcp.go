@@ -54,7 +54,7 @@ const maxQuery = 4096
 
 func newTCPServer(s *Server) *tcpServer {
 	t := &tcpServer{server: s, stats: &counters{}, conns: map[*tcpConn]struct{}{}, source: map[netip.Prefix]int{}}
-	t.workers.New = func() any { return &tcpWorker{responder: s.newResponder(t.stats)} }
+	t.workers.New = func() any { return &tcpWorker{responder: s.newResponder()} }
 	return t
 }
 
@@ -237,13 +237,15 @@ func (t *tcpServer) answer(ctx context.Context, c *tcpConn, in *bufio.Reader, vi
 	w := t.workers.Get().(*tcpWorker)
 	defer t.workers.Put(w)
 	r := w.responder
-	q := &r.query
+	q := r.query
 	rcode, ok := r.read(msg, c.from, via)
 	if ok && q.class == classIN && (q.qtype == zones.TypeAXFR || q.qtype == zones.TypeIXFR) &&
 		(r.tsig.valid() || t.server.mayTransfer(c.from.Addr())) {
+		r.tally.flush(t.stats)
 		return t.transfer(c, w, msg, via)
 	}
 	w.out = r.reply(append(w.out[:0], 0, 0), msg, rcode, ok, via)
+	r.tally.flush(t.stats) // who has the reply finds it counted
 	if r.passed {
 		cookie := r.cookie()
 		if cookie != nil {

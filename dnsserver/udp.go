@@ -16,6 +16,8 @@ import (
 type udpWorker struct {
 	socket    *batch.Socket
 	responder *Responder
+	parsed    []parsed // each query of the batch
+	names     [][]byte // what they ask for
 	stats     *counters
 	upstream  *upstream
 	log       *slog.Logger
@@ -34,7 +36,7 @@ func newUDPWorker(network, addr string, s *Server) (*udpWorker, error) {
 		return nil, err
 	}
 	w := &udpWorker{socket: socket, stats: &counters{}, upstream: s.upstream, log: s.log}
-	w.responder = s.newResponder(w.stats)
+	w.responder = s.newResponder()
 	return w, nil
 }
 
@@ -56,19 +58,52 @@ func (w *udpWorker) run(ctx context.Context) {
 			continue
 		}
 		failing = false
+		w.parse(queries)
 		for i := range queries {
 			m := &queries[i]
-			m.Reply = w.responder.Respond(m.Reply, m.Data, m.From, Via{UDP, m.Local})
+			m.Reply = w.respond(&w.parsed[i], m)
 			if w.responder.passed {
 				w.pass(ctx, m)
 			}
 		}
+		w.responder.tally.flush(w.stats) // who has a reply finds it counted
 		w.socket.Send(len(queries))
 		if left -= len(queries); left <= 0 {
 			left = turn
 			runtime.Gosched()
 		}
 	}
+}
+
+// parsed is a query and what query.parse said of it.
+type parsed struct {
+	query
+	rcode uint16
+	ok    bool
+}
+
+// parse parses all queries of a batch before the first one is answered, so that the
+// processor can fetch what all of them take at a time.
+func (w *udpWorker) parse(queries []batch.Message) {
+	if len(w.parsed) < len(queries) {
+		w.parsed = make([]parsed, len(queries))
+	}
+	w.names = w.names[:0]
+	for i := range queries {
+		p := &w.parsed[i]
+		if p.rcode, p.ok = p.query.parse(queries[i].Data); p.ok {
+			w.names = append(w.names, p.name[:p.nameLen])
+		}
+	}
+	w.responder.answer.LookAhead(w.responder.authority.Load(), w.names)
+}
+
+// respond is the reply to a query that is parsed.
+func (w *udpWorker) respond(p *parsed, m *batch.Message) []byte {
+	r, via := w.responder, Via{UDP, m.Local}
+	r.query = &p.query
+	rcode, ok := r.admit(m.Data, m.From, via, p.rcode, p.ok)
+	return r.reply(m.Reply, m.Data, rcode, ok, via)
 }
 
 // pass has an upstream answer a query. What it keeps it copies: the worker goes on

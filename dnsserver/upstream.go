@@ -188,7 +188,7 @@ func answers(reply, msg []byte, id uint16) bool {
 
 // serverFailure is the reply where no upstream has one.
 func serverFailure(msg []byte) []byte {
-	r := Responder{shared: plain}
+	r := Responder{shared: plain, query: &query{}}
 	if _, ok := r.query.parse(msg); !ok {
 		return nil
 	}

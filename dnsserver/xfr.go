@@ -27,7 +27,7 @@ const transferSize = 16 << 10
 // transfer sends a zone (AXFR, RFC 5936; IXFR in the form of a whole zone, RFC
 // 1995 section 4), from first to last record out of one Set.
 func (t *tcpServer) transfer(c *tcpConn, w *tcpWorker, msg []byte, via Via) bool {
-	q := &w.responder.query
+	q := w.responder.query
 	set := t.server.authority.Load()
 	name := q.name[:q.nameLen]
 	records, ok := set.Transfer(name, via.Local)
@@ -40,11 +40,11 @@ func (t *tcpServer) transfer(c *tcpConn, w *tcpWorker, msg []byte, via Via) bool
 			rcode = notAuth // below the apex there is no zone
 		}
 		w.out = w.responder.fail(append(w.out[:0], 0, 0), msg, rcode, ede)
-		t.stats.response(via.Transport, rcode, false)
+		t.stats.add(responsesAt(via.Transport, rcode), 1)
 		return t.write(c, w.out)
 	}
-	t.stats.transfers.Add(1)
-	t.stats.response(via.Transport, zones.NoError, false)
+	t.stats.add(countTransfers, 1)
+	t.stats.add(responsesAt(via.Transport, zones.NoError), 1)
 
 	m := transferMessage{w: w, msg: msg}
 	m.begin(true)
@@ -75,7 +75,7 @@ type transferMessage struct {
 // begin starts a message; only the first one repeats the question (RFC 5936
 // section 2.2.1).
 func (m *transferMessage) begin(question bool) {
-	q := &m.w.responder.query
+	q := m.w.responder.query
 	m.count = 0
 	m.w.out = append(append(m.w.out[:0], 0, 0), m.msg[:headerSize]...)
 	h := m.w.out[2:]

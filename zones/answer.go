@@ -70,6 +70,8 @@ type Answer struct {
 	appended []appended // SRV records in the message
 	seen     []uint32   // round in which a node's addresses were appended last
 	round    uint32
+	ahead    []*service // for LookAhead, and what it came to
+	looked   int
 	inner    *Answer // that an explanation is of, nil before the first
 }
 
@@ -422,7 +424,7 @@ func (a *Answer) appendGlue(w *writer, n *Counts) {
 			return
 		}
 		target := srv.at + srvTarget
-		v4, v6, _ := a.ofTarget.records(p, node)
+		v4, v6 := a.ofTarget.addresses(p, node)
 		appendAddrs(w, target, &p.v4.list, v4, n)
 		appendAddrs(w, target, &p.v6.list, v6, n)
 	}

@@ -1039,4 +1039,6 @@ func (r *room) anew() *room {
 }
 
 // isLarge says whether it keeps more than the next compiles will need, most likely.
-func (r *room) isLarge() bool { return cap(r.eps) > 8*r.sizes.whole || len(r.known) > 1<<16 }
+func (r *room) isLarge() bool {
+	return max(cap(r.eps), cap(r.was), cap(r.now)) > 8*r.sizes.whole || len(r.known) > 1<<16
+}

@@ -58,9 +58,15 @@ func (c *compiler) inParts(svc *registry.Service, old *service) bool {
 		return false
 	}
 	var had *parts
+	var last trial
 	if old != nil {
-		had = old.parts
+		had, last = old.parts, old.trial
 	}
+	if last.in > 0 {
+		c.trial = trial{last.in - 1, last.pause}
+		return false
+	}
+	c.trial = last.again()
 	drafts, ok := c.change(svc, old, n)
 	if !ok {
 		if drafts, ok = c.divide(svc); !ok {
@@ -82,8 +88,22 @@ func (c *compiler) inParts(svc *registry.Service, old *service) bool {
 		c.part, c.parts = part{v4: noAddresses[0], v6: noAddresses[1]}, nil
 		return false
 	}
+	c.trial = trial{}
 	return true
 }
+
+// trial is when a Service is next tried in parts that it could not be in: what stands in
+// the way may be gone soon, or stay for ever, and it costs more than the Service whole.
+type trial struct {
+	in    uint8 // after so many changes
+	pause uint8 // so many after that one, if it fails, too
+}
+
+// maxPause is how many changes pass without a trial at most.
+const maxPause = 63
+
+// again is the next trial after one that has failed.
+func (t trial) again() trial { return trial{t.pause, min(2*t.pause+1, maxPause)} }
 
 // divide takes all endpoints of a Service, if it is one for parts.
 func (c *compiler) divide(svc *registry.Service) ([]draft, bool) {
@@ -156,8 +176,7 @@ func (c *compiler) change(svc *registry.Service, old *service, n int) ([]draft, 
 			if _, there := old.parts.find(in.addr); d > 0 && there || j > 0 && now[j-1].addr == in.addr || !old.areas.agrees(in.where) {
 				return nil, false
 			}
-			to := sort.Search(len(old.parts.list), func(k int) bool { return c.compare(&old.parts.list[k].of[0], in) > 0 })
-			e := at(max(0, to-1))
+			e := at(c.portionFor(old.parts.list, in))
 			e.add = append(e.add, *in)
 			j++
 		}
@@ -183,6 +202,19 @@ func (c *compiler) change(svc *registry.Service, old *service, n int) ([]draft, 
 		}
 	}
 	return drafts, len(drafts) > 0
+}
+
+// portionFor is where in a list the portion is that an endpoint which is new belongs to: the
+// last that begins before it, or the next one if that begins with its node.
+func (c *compiler) portionFor(list []*portion, in *input) int {
+	next := sort.Search(len(list), func(i int) bool { return c.compare(&list[i].of[0], in) > 0 })
+	switch {
+	case next == 0:
+		return 0
+	case next < len(list) && list[next].of[0].where == in.where && list[next-1].last().where != in.where:
+		return next
+	}
+	return next - 1
 }
 
 // portionEdit is what leaves a portion, in order of addresses, and what comes.
@@ -321,8 +353,9 @@ func (c *compiler) portions(in []input) (out []*portion, ok bool) {
 	}
 	in = p.inputs()
 	if len(in) > c.sizes.most {
-		for n := (len(in) + c.sizes.usual - 1) / c.sizes.usual; n > 0; n-- {
-			size := cut(in, len(in)/n)
+		for len(in) > 0 {
+			n := (len(in) + c.sizes.usual - 1) / c.sizes.usual // portions that are to come
+			size := c.cut(in, len(in)/n)
 			more, ok := c.portions(in[:size])
 			if !ok {
 				return nil, false
@@ -344,10 +377,12 @@ func (c *compiler) portions(in []input) (out []*portion, ok bool) {
 	return []*portion{made}, true
 }
 
-// cut is where to end a portion of about so many: between two nodes, if that is near.
-func cut(in []input, about int) int {
-	for n := about; n < len(in) && n < about+about/4; n++ {
-		if in[n].where.node != in[n-1].where.node {
+// cut is where to end a portion of at least about so many: between two nodes if it can
+// be. The addresses of a pod are on one node, and they have a name together, which no two
+// portions may have.
+func (c *compiler) cut(in []input, about int) int {
+	for n := about; n <= min(len(in), c.sizes.most); n++ {
+		if n == len(in) || in[n].where.node != in[n-1].where.node {
 			return n
 		}
 	}

@@ -35,6 +35,9 @@ type portion struct {
 	count tally
 }
 
+// last is the last of what it was made from.
+func (p *portion) last() *input { return &p.of[len(p.of)-1] }
+
 // piece is the records of a set that one portion has.
 type piece struct {
 	rrset
@@ -263,7 +266,7 @@ func (c *compiler) joinAreas(old *service) bool {
 				a.runs = append(a.runs, run{r.id, before + r.end})
 			}
 			before += uint32(len(p.of))
-			last = p.of[len(p.of)-1].where
+			last = p.last().where
 		}
 	}
 	join((*areas).ofNodes, func(v, w where) bool { return v == w })

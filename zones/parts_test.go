@@ -2,10 +2,13 @@ package zones
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"epdns/registry"
 )
@@ -14,14 +17,16 @@ import (
 // parts.
 type crowd struct {
 	*world
-	svc  registry.Service
-	last int // of the endpoints that were made
+	svc    registry.Service
+	last   int  // of the endpoints that were made
+	shares bool // some on one node have a host name together
+	dual   bool // some have an address of each family
 }
 
 var crowdNodes = []string{"n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9", "n10", "n11", "n12", "n13", "n14", "n15", "n16", "n17", "n18", "n19"}
 
 func newCrowd(seed uint64, n int) *crowd {
-	c := &crowd{world: newWorld(seed)}
+	c := &crowd{world: newWorld(seed), shares: seed%4 == 1, dual: seed%3 == 0}
 	c.svc = registry.Service{Key: registry.Key{Namespace: "shop", Name: "web"}, Exists: true, Object: &registry.Object{}}
 	for c.last < n {
 		c.change(c.slice())
@@ -42,9 +47,25 @@ func (c *crowd) slice() *registry.Slice {
 		sl.Ports = append(sl.Ports, registry.Port{Name: "metrics", Number: 9090})
 	}
 	for range 1 + c.r.IntN(6) {
-		sl.Endpoints = append(sl.Endpoints, c.endpoint())
+		sl.Endpoints = append(sl.Endpoints, c.pod()...)
 	}
 	return sl
+}
+
+// pod is the endpoints of a pod, which may have an address of each family.
+func (c *crowd) pod() []registry.Endpoint {
+	e := c.endpoint()
+	if !c.dual || !e.Addr.Is4() || c.r.IntN(4) > 0 {
+		return []registry.Endpoint{e}
+	}
+	other := e
+	other.Addr = c.sixth()
+	return []registry.Endpoint{e, other}
+}
+
+// sixth is the IPv6 address of the last one made.
+func (c *crowd) sixth() netip.Addr {
+	return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(c.last), 14: byte(c.last >> 8)})
 }
 
 func (c *crowd) endpoint() registry.Endpoint {
@@ -56,11 +77,15 @@ func (c *crowd) endpoint() registry.Endpoint {
 	}
 	switch c.r.IntN(12) {
 	case 0:
-		e.Addr = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(c.last), 14: byte(c.last >> 8)})
+		e.Addr = c.sixth()
 	case 1:
 		e.Hostname = fmt.Sprintf("web-%d", c.last)
 	case 2:
 		e.Node, e.Zone, e.Region = "", "", ""
+	case 3:
+		if c.shares {
+			e.Hostname = "on-" + e.Node
+		}
 	}
 	return e
 }
@@ -80,7 +105,7 @@ func (c *crowd) step() *registry.Service {
 	one := func() *registry.Endpoint { return &sl.Endpoints[c.r.IntN(len(sl.Endpoints))] }
 	switch k := c.r.IntN(100); {
 	case len(sl.Endpoints) == 0 || k < 20:
-		sl.Endpoints = append(sl.Endpoints, c.endpoint())
+		sl.Endpoints = append(sl.Endpoints, c.pod()...)
 	case k < 45:
 		at := c.r.IntN(len(sl.Endpoints))
 		sl.Endpoints = slices.Delete(sl.Endpoints, at, at+1)
@@ -134,28 +159,56 @@ func (c *crowd) step() *registry.Service {
 	return &svc
 }
 
+// someNodes are Nodes of a crowd, of which one may say that its zone is in another region.
+func (c *crowd) someNodes() (list []*registry.Node) {
+	odd := c.r.IntN(4 * len(crowdNodes))
+	for i, name := range crowdNodes {
+		n := &registry.Node{Name: name, Zone: worldZones[i%3], Region: []string{"coast", "hills", "coast"}[i%3], Ready: true}
+		if i == odd {
+			n.Region = "plains"
+		}
+		if c.r.IntN(3) > 0 {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
 // A Service in parts answers, and explains its answers, as the same one compiled whole,
 // whatever has become of it, and most of a change leaves most portions as they were.
 func TestPartsAnswerAsTheWhole(t *testing.T) {
 	asked, inParts, stayed, remade := 0, 0, 0, 0
-	for seed := range uint64(12) {
-		c := newCrowd(seed, 20+3*int(seed))
-		divided, whole := newTestBuilder(t), newTestBuilder(t)
-		divided.room.sizes = sizes{whole: 6, most: 9, usual: 5, least: 3}
+	for seed := range uint64(18) {
+		c := newCrowd(seed, 20+2*int(seed))
+		config := testConfig()
+		if seed%3 == 2 {
+			config.ChurnTTL = 2 * time.Second
+		}
+		divided, _ := NewBuilder(config)
+		whole, _ := NewBuilder(config)
+		divided.room.sizes = sizes{whole: 6, most: 12, usual: 5, least: 3}
 		whole.room.sizes = sizes{whole: 1 << 30}
+		now := someTime
 		for step := range 40 {
 			was, _ := divided.last.services[0].getString("\x03web\x04shop")
 			svc := []*registry.Service{c.step()}
-			one, two := divided.Build(svc, someTime), whole.Build(svc, someTime)
+			if c.r.IntN(12) == 0 {
+				nodes := c.someNodes()
+				divided.SetNodes(nodes)
+				whole.SetNodes(nodes)
+			}
+			now = now.Add(time.Duration(c.r.IntN(12)) * time.Second)
+			one, two := divided.Build(svc, now), whole.Build(svc, now)
+			checkIndex(t, divided)
 			if got, want := dump(t, one), dump(t, two); got != want {
 				t.Fatalf("seed %d, step %d: in parts:\n%s\n\nwhole:\n%s", seed, step, got, want)
 			}
-			now, _ := one.services[0].getString("\x03web\x04shop")
-			if now.parts == nil {
+			is, _ := one.services[0].getString("\x03web\x04shop")
+			if is.parts == nil {
 				continue
 			}
 			inParts++
-			for _, p := range now.parts.list {
+			for _, p := range is.parts.list {
 				if n := len(p.of); n > divided.room.sizes.most {
 					t.Fatalf("seed %d, step %d: a portion has %d endpoints", seed, step, n)
 				}
@@ -199,5 +252,61 @@ func (c *crowd) compareExplanations(t *testing.T, one, two *Set) {
 		if got, want := x.answer.Explain(), y.answer.Explain(); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v: in parts:\n%+v\nwhole:\n%+v", q, got, want)
 		}
+	}
+}
+
+// podsOfBothFamilies are 2,000 on 40 nodes, in slices of 100 endpoints. Networks hand
+// out addresses in no order of their nodes.
+func podsOfBothFamilies() *registry.Service {
+	svc := &registry.Service{Key: registry.Key{Namespace: "shop", Name: "web"}, Exists: true, Object: &registry.Object{}}
+	for i := range 2000 {
+		if i%100 == 0 {
+			for _, family := range []string{"v4", "v6"} {
+				svc.Slices = append(svc.Slices, &registry.Slice{Namespace: "shop", Name: fmt.Sprintf("web-%s-%02d", family, i/100), Service: "web"})
+			}
+		}
+		for j, e := range podOfBothFamilies(i) {
+			sl := svc.Slices[len(svc.Slices)-2+j]
+			sl.Endpoints = append(sl.Endpoints, e)
+		}
+	}
+	slices.SortFunc(svc.Slices, func(a, b *registry.Slice) int { return strings.Compare(a.Name, b.Name) })
+	return svc
+}
+
+func podOfBothFamilies(i int) [2]registry.Endpoint {
+	node, n := i*7919%40, uint32(i)*2654435761
+	e := registry.Endpoint{Pod: fmt.Sprintf("web-%05d", i), Node: fmt.Sprintf("node-%d", node), Zone: fmt.Sprintf("zone-%d", node%3), Ready: true, Serving: true}
+	other := e
+	e.Addr = netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+	other.Addr = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)})
+	return [2]registry.Endpoint{e, other}
+}
+
+// Both addresses of a pod have its name, and so are in one part: a Service of such pods
+// is in parts, and stays so whichever come and go.
+func TestPodsOfBothFamiliesInParts(t *testing.T) {
+	b := newTestBuilder(t)
+	svc := podsOfBothFamilies()
+	r := rand.New(rand.NewPCG(1, 2))
+	for change := range 60 {
+		b.Build([]*registry.Service{svc}, someTime)
+		for at := range b.last.services {
+			s, _ := b.last.services[at].getString("\x03web\x04shop")
+			if s.parts == nil {
+				t.Fatalf("after %d changes it is not in parts", change)
+			}
+		}
+		next := *svc
+		next.Slices = slices.Clone(svc.Slices)
+		i, half := r.IntN(len(svc.Slices)/2), len(svc.Slices)/2
+		at := r.IntN(100)
+		for j, e := range podOfBothFamilies(2000 + change) {
+			sl := *next.Slices[i+j*half]
+			sl.Endpoints = slices.Clone(sl.Endpoints)
+			sl.Endpoints[at] = e
+			next.Slices[i+j*half] = &sl
+		}
+		svc = &next
 	}
 }

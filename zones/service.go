@@ -33,6 +33,7 @@ type service struct {
 
 	part         // all records where the Service is compiled whole; else its areas and sets
 	parts *parts // nil where it is whole
+	trial trial  // of a Service that is whole though it is large
 }
 
 // part is the records of endpoints that stand side by side.
@@ -129,22 +130,31 @@ func (x *nodeSets) fill(p *part, at uint32) {
 }
 
 func (x *nodeSets) records(p *part, at uint32) (v4, v6, srv []uint32) {
+	v4, v6 = x.addresses(p, at)
+	if at&grouped != 0 {
+		n := &p.groups.nodes[at&^grouped]
+		return v4, v6, p.groups.picks[n.srv:n.end]
+	}
+	x.room = p.srv.appendOf(x.room, at)
+	return v4, v6, x.room[len(v4)+len(v6):]
+}
+
+// addresses are the A and AAAA records among them.
+func (x *nodeSets) addresses(p *part, at uint32) (v4, v6 []uint32) {
 	if at&grouped != 0 {
 		n, picks := &p.groups.nodes[at&^grouped], p.groups.picks
-		return picks[n.a:n.aaaa], picks[n.aaaa:n.srv], picks[n.srv:n.end]
+		return picks[n.a:n.aaaa], picks[n.aaaa:n.srv]
 	}
 	x.room = p.v4.appendOf(x.room[:0], at)
 	a := len(x.room)
 	x.room = p.v6.appendOf(x.room, at)
-	aaaa := len(x.room)
-	x.room = p.srv.appendOf(x.room, at)
-	return x.room[:a], x.room[a:aaaa], x.room[aaaa:]
+	return x.room[:a], x.room[a:]
 }
 
 // appendOf appends the records of an endpoint.
 func (l *list) appendOf(dst []uint32, endpoint uint32) []uint32 {
 	if l.pos == nil {
-		if int(endpoint) < l.len() {
+		if l.has(endpoint) {
 			dst = append(dst, endpoint)
 		}
 		return dst
@@ -285,6 +295,14 @@ func (l *list) record(i uint32) []byte {
 		return l.wire[int(i)*l.size:][:l.size]
 	}
 	return l.wire[l.offs[i]:l.offs[i+1]]
+}
+
+// has says whether there are more than i records, without the division that len takes.
+func (l *list) has(i uint32) bool {
+	if l.size > 0 {
+		return int(i)*l.size < len(l.wire)
+	}
+	return int(i)+1 < len(l.offs)
 }
 
 // len is the number of records.
