@@ -122,7 +122,9 @@ func (p *pipeline) publish(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.follower.Changed():
+			began := time.Now()
 			p.build()
+			pause(ctx, time.Since(began))
 		case <-timer.C:
 			if set := p.builder.Tick(time.Now()); set != nil {
 				p.serve(set)
@@ -130,6 +132,19 @@ func (p *pipeline) publish(ctx context.Context) {
 		}
 	}
 }
+
+// pause lets others work after a build that took so long. Whoever reads changes must get
+// on, or they come in faster than they are read for ever: so builds take a quarter of the
+// time at most, and each is for more of them. Whether more has come cannot decide it: who
+// would say so has not had the processor.
+func pause(ctx context.Context, took time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(min(3*took, maxPause)):
+	}
+}
+
+const maxPause = 20 * time.Millisecond
 
 // build publishes what has changed, if anything has: the wake-up of a change that
 // an earlier Take had already may still be on its way.
