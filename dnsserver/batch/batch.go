@@ -70,8 +70,9 @@ func (m *Message) Return() Return {
 // Socket is a UDP socket. Close, SendTo, LocalAddr and the counters may be used from any
 // goroutine, all else from the worker's alone.
 type Socket struct {
-	conn     *net.UDPConn
-	local    netip.Addr // that it is bound to; not valid for all addresses
+	conn     *net.UDPConn   // nil once the engine has taken it over
+	bound    netip.AddrPort // that it is bound to, an IPv4 address as such
+	local    netip.Addr     // of that; not valid for all addresses
 	messages []Message
 	engine   engine
 
@@ -86,6 +87,9 @@ type engine interface {
 	receive() (int, error)
 	// send sends the replies among the first n messages.
 	send(n int)
+	// sendTo sends one reply, and close ends a receive that waits; both from any goroutine.
+	sendTo(reply []byte, to Return) error
+	close() error
 }
 
 // Listen binds a socket in the network "udp", "udp4" or "udp6". Others may be bound to
@@ -99,12 +103,14 @@ func Listen(network, addr string, o Options) (*Socket, error) {
 		return nil, err
 	}
 	s := &Socket{conn: pc.(*net.UDPConn)}
-	if l := s.LocalAddr().Addr(); !l.IsUnspecified() {
-		s.local = l
+	at := s.conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	s.bound = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	if !s.bound.Addr().IsUnspecified() {
+		s.local = s.bound.Addr()
 	}
 	raw, err := s.conn.SyscallConn()
 	if err != nil {
-		s.Close()
+		s.conn.Close()
 		return nil, err
 	}
 	setBuffers(s.conn, raw, o.Buffer)
@@ -137,10 +143,7 @@ func apart(size int) int {
 }
 
 // LocalAddr is the address that the socket is bound to, an IPv4 one as such.
-func (s *Socket) LocalAddr() netip.AddrPort {
-	a := s.conn.LocalAddr().(*net.UDPAddr).AddrPort()
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-}
+func (s *Socket) LocalAddr() netip.AddrPort { return s.bound }
 
 // Receive waits for a datagram and returns it with those that are there already, up to
 // Options.Size. They are the caller's until the next Receive, also if it fails. Once the
@@ -163,7 +166,7 @@ func (s *Socket) Send(n int) { s.engine.send(n) }
 
 // SendTo sends one reply.
 func (s *Socket) SendTo(reply []byte, to Return) {
-	if _, _, err := s.conn.WriteMsgUDPAddrPort(reply, to.control, to.to); err != nil {
+	if s.engine.sendTo(reply, to) != nil {
 		s.unsent.Add(1)
 	}
 }
@@ -176,4 +179,4 @@ func (s *Socket) Drops() uint64 { return s.drops.Load() }
 func (s *Socket) Unsent() uint64 { return s.unsent.Load() }
 
 // Close ends a Receive that waits.
-func (s *Socket) Close() error { return s.conn.Close() }
+func (s *Socket) Close() error { return s.engine.close() }

@@ -69,10 +69,11 @@ func listen(t testing.TB, network, addr string, o Options) *Socket {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	if err := s.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	tooLong := time.AfterFunc(patience, func() { s.Close() })
+	t.Cleanup(func() {
+		tooLong.Stop()
+		s.Close()
+	})
 	return s
 }
 

@@ -4,7 +4,6 @@ package batch
 
 import (
 	"encoding/binary"
-	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -15,16 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mmsg moves a batch by recvmmsg(2) and sendmmsg(2). Waiting is left to Go's poller,
-// which the socket is with anyway: it never blocks in either call. A thread of its own
-// that blocks there saves processor time where there is little to do, and takes more
-// where there is much.
+// mmsg moves a batch by recvmmsg(2) and sendmmsg(2). Waiting is left to Go's poller: it
+// never blocks in either call. A thread of its own that blocks there saves processor time
+// where there is little to do, and takes more where there is much.
 //
 // What the kernel is given are tables made once, whose entries point to each other. Entry
 // i of them belongs to message i, but for those of the replies, which stand close.
 type mmsg struct {
-	s    *Socket
-	raw  syscall.RawConn
+	s *Socket
+	*polled
 	call func(trap, fd uintptr, table []unix.Mmsghdr) (n int, errno syscall.Errno)
 
 	in      []unix.Mmsghdr
@@ -38,12 +36,13 @@ type mmsg struct {
 	outVec []unix.Iovec
 
 	received int // entries of in that the kernel has written to
-	errno    syscall.Errno
+	failed   error
 	unsent   []unix.Mmsghdr // the rest of out
 	zones    map[uint32]string
 
 	// The methods as values that cost no allocation.
-	receiveSome, sendSome func(fd uintptr) bool
+	receiveSome func(uintptr) bool
+	sendAll     func(uintptr)
 }
 
 // What the kernel and we must agree upon, alike on both processors. Anything else does
@@ -78,9 +77,14 @@ var (
 )
 
 func newEngine(s *Socket, raw syscall.RawConn, o Options) engine {
+	p, err := newPolled(s.conn, raw)
+	if err != nil {
+		return newPlain(s, o) // on a kernel that is emulated, maybe
+	}
+	s.conn = nil
 	e := &mmsg{
 		s:       s,
-		raw:     raw,
+		polled:  p,
 		call:    mmsgCall,
 		in:      make([]unix.Mmsghdr, o.Size),
 		from:    make([]unix.RawSockaddrInet6, o.Size),
@@ -93,7 +97,7 @@ func newEngine(s *Socket, raw syscall.RawConn, o Options) engine {
 		zones:   map[uint32]string{},
 	}
 	s.allot(o)
-	e.receiveSome, e.sendSome = e.recvmmsg, e.sendmmsg
+	e.receiveSome, e.sendAll = e.recvmmsg, e.sendmmsg
 	for i := range e.in {
 		e.dataVec[i] = unix.Iovec{Base: &room(e.data, i, o.In)[0], Len: uint64(o.In)}
 		e.in[i].Hdr = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&e.from[i])), Iov: &e.dataVec[i], Iovlen: 1, Control: &e.control[i][0]}
@@ -137,15 +141,13 @@ func (e *mmsg) receive() (int, error) {
 		h := &e.in[i].Hdr
 		h.Namelen, h.Controllen, h.Flags = unix.SizeofSockaddrInet6, controlSize, 0
 	}
-	e.received, e.errno = 0, 0
-	if err := e.raw.Read(e.receiveSome); err != nil {
-		if errors.Is(err, net.ErrClosed) {
-			e.release()
-		}
-		return 0, err
+	e.received, e.failed = 0, nil
+	if e.raw.Read(e.receiveSome) != nil {
+		e.release()
+		return 0, net.ErrClosed
 	}
-	if e.errno != 0 {
-		return 0, os.NewSyscallError("recvmmsg", e.errno)
+	if e.failed != nil {
+		return 0, e.failed
 	}
 	for i := range e.in[:e.received] {
 		in, m := &e.in[i], &e.s.messages[i]
@@ -158,18 +160,21 @@ func (e *mmsg) receive() (int, error) {
 }
 
 // recvmmsg says whether it is done; if not, it is called again when something has come.
-func (e *mmsg) recvmmsg(fd uintptr) bool {
+func (e *mmsg) recvmmsg(uintptr) bool {
 	for {
-		n, errno := e.call(unix.SYS_RECVMMSG, fd, e.in)
+		n, errno := e.call(unix.SYS_RECVMMSG, uintptr(e.fd), e.in)
 		switch errno {
 		case 0:
-			e.received = n
+			if e.received = n; n == len(e.in) {
+				e.leave() // there is more, or soon will be
+			}
 			return true
 		case unix.EINTR:
 		case unix.EAGAIN:
-			return false
+			e.failed = e.enter()
+			return e.failed != nil
 		default:
-			e.errno = errno
+			e.failed = os.NewSyscallError("recvmmsg", errno)
 			return true
 		}
 	}
@@ -212,27 +217,44 @@ func (e *mmsg) send(n int) {
 		h.Control, h.Controllen = unsafe.SliceData(m.control), uint64(len(m.control))
 		k++
 	}
-	if e.unsent = e.out[:k]; k > 0 && e.raw.Write(e.sendSome) != nil {
+	if e.unsent = e.out[:k]; k > 0 {
+		_ = e.raw.Control(e.sendAll) // does nothing once the socket is closed
 		e.s.unsent.Add(uint64(len(e.unsent)))
 	}
 }
 
-// sendmmsg says whether it is done; if not, it is called again when there is room. The
+// sendmmsg sends what is unsent, as much of it as there is room for before long. The
 // kernel stops at a message that cannot leave, and says why if it is the first one: that
 // one is left out.
-func (e *mmsg) sendmmsg(fd uintptr) bool {
+func (e *mmsg) sendmmsg(uintptr) {
 	for len(e.unsent) > 0 {
-		n, errno := e.call(unix.SYS_SENDMMSG, fd, e.unsent)
+		n, errno := e.call(unix.SYS_SENDMMSG, uintptr(e.fd), e.unsent)
 		switch errno {
 		case 0:
 			e.unsent = e.unsent[n:]
 		case unix.EINTR:
 		case unix.EAGAIN:
-			return false
+			if !e.waitForRoom() {
+				return
+			}
 		default:
 			e.unsent = e.unsent[1:]
 			e.s.unsent.Add(1)
 		}
 	}
-	return true
+}
+
+func (e *mmsg) sendTo(reply []byte, to Return) error {
+	err := net.ErrClosed
+	_ = e.raw.Control(func(uintptr) { err = unix.Sendmsg(e.fd, reply, to.control, e.sockaddr(to.to), unix.MSG_DONTWAIT) })
+	return err
+}
+
+// sockaddr is an address as the socket has it. Its zone is a number, as readFrom made it.
+func (e *mmsg) sockaddr(to netip.AddrPort) unix.Sockaddr {
+	if e.domain == unix.AF_INET {
+		return &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	scope, _ := strconv.ParseUint(to.Addr().Zone(), 10, 32)
+	return &unix.SockaddrInet6{Port: int(to.Port()), ZoneId: uint32(scope), Addr: to.Addr().As16()}
 }

@@ -49,21 +49,11 @@ func TestSendMoves(t *testing.T) {
 			r := c.results[len(given)-1]
 			return r.n, r.errno
 		}
-		e.raw = patient{e.raw}
 		s.Send(5)
 		if !slices.Equal(given, c.want) || s.Unsent() != c.unsent {
 			t.Errorf("%s: the kernel was given %q, want %q; %d unsent, want %d", c.what, given, c.want, s.Unsent(), c.unsent)
 		}
 	}
-}
-
-// patient is a socket that has room as soon as one waits for it.
-type patient struct{ syscall.RawConn }
-
-func (patient) Write(f func(uintptr) bool) error {
-	for !f(0) {
-	}
-	return nil
 }
 
 // An error of the socket comes to who receives, and does not stay.
@@ -86,5 +76,62 @@ func TestReceiveFails(t *testing.T) {
 	send(t, dial(t, s, "127.0.0.1"), "a")
 	if m := receive(t, s, 1); string(m[0].Data) != "a" {
 		t.Errorf("%q came", m[0].Data)
+	}
+}
+
+// A socket is in the poller while it is waited for, and out of it once a whole batch has
+// come at once. What comes before it is back wakes who waits.
+func TestLeavesThePoller(t *testing.T) {
+	s := listen(t, "udp4", "127.0.0.1:0", Options{Size: 2})
+	e := s.engine.(*mmsg)
+	c := dial(t, s, "127.0.0.1")
+	for range 3 {
+		if e.recvmmsg(0) || !e.inside {
+			t.Fatal("not in the poller while nothing comes")
+		}
+		for e.inside { // the kernel may be late with the second one
+			send(t, c, "a")
+			send(t, c, "b")
+			receive(t, s, 2)
+		}
+	}
+	send(t, c, "c")
+	looks := 0
+	err := e.raw.Read(func(uintptr) bool {
+		looks++
+		return looks > 1 || e.enter() != nil
+	})
+	if err != nil || looks != 2 {
+		t.Errorf("%d looks, %v", looks, err)
+	}
+}
+
+// Replies are given up if there is no room for long, and not before.
+func TestNoRoom(t *testing.T) {
+	s := listen(t, "udp4", "127.0.0.1:0", Options{})
+	e := s.engine.(*mmsg)
+	full, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(full[1])
+	for err == nil {
+		_, err = unix.Write(full[0], []byte("x"))
+	}
+	udp := e.fd
+	e.fd = full[0]
+	defer func() {
+		e.fd = udp
+		unix.Close(full[0])
+	}()
+	calls := 0
+	e.call = func(uintptr, uintptr, []unix.Mmsghdr) (int, syscall.Errno) {
+		calls++
+		return -1, unix.EAGAIN
+	}
+	s.messages[0].Reply = append(s.messages[0].Reply, "a"...)
+	s.Send(1)
+	if calls != 1 || s.Unsent() != 1 {
+		t.Errorf("%d calls, %d unsent", calls, s.Unsent())
 	}
 }

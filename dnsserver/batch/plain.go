@@ -42,3 +42,10 @@ func (p *plain) send(n int) {
 		}
 	}
 }
+
+func (p *plain) sendTo(reply []byte, to Return) error {
+	_, _, err := p.s.conn.WriteMsgUDPAddrPort(reply, to.control, to.to)
+	return err
+}
+
+func (p *plain) close() error { return p.s.conn.Close() }
