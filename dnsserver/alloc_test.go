@@ -70,13 +70,15 @@ func rankedCluster(t testing.TB, knobs ...registry.Pair) *zones.Store {
 	t.Helper()
 	svc := &registry.Service{Key: registry.Key{Namespace: "shop", Name: "web"}, Exists: true, Object: &registry.Object{Annotations: knobs}}
 	sl := &registry.Slice{Namespace: "shop", Name: "web-1", Service: "web", Ports: []registry.Port{{Name: "http", Number: 8080}}}
+	var endpoints []registry.Endpoint
 	for i := range 60 {
 		zone := "ab"[i%2 : i%2+1]
-		sl.Endpoints = append(sl.Endpoints, registry.Endpoint{
+		endpoints = append(endpoints, registry.Endpoint{
 			Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), Node: zone + "1", Zone: zone, Region: "r",
 			Hints: registry.NewHints([]string{zone}, nil), Ready: i%6 > 1, Serving: true,
 		})
 	}
+	sl.Endpoints = registry.NewEndpoints(endpoints...)
 	svc.Slices = []*registry.Slice{sl}
 	b, err := zones.NewBuilder(zones.Config{
 		Zones: []zones.Zone{zones.DefaultZone("registry.local")},

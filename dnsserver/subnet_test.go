@@ -35,9 +35,9 @@ func placed(t *testing.T, forwarders ...string) *zones.Store {
 	out.Publish(b.Build([]*registry.Service{{
 		Key: registry.Key{Namespace: "shop", Name: "web"}, Exists: true,
 		Object: &registry.Object{Annotations: registry.Pairs{{Key: "topology", Value: "nearest"}}},
-		Slices: []*registry.Slice{{Namespace: "shop", Name: "web-1", Service: "web", Endpoints: []registry.Endpoint{
+		Slices: []*registry.Slice{{Namespace: "shop", Name: "web-1", Service: "web", Endpoints: registry.NewEndpoints(
 			endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"),
-		}}},
+		)}},
 	}}, time.Unix(1_800_000_000, 0)))
 	return &out
 }

@@ -7,9 +7,10 @@
 //	          Replace
 //
 // A [Source] (package registry/kube watches a cluster, package registry/manifest
-// reads files) feeds API objects into a [Store]. The Store translates them once,
-// keeps what each EndpointSlice contributes under that slice's own name, and
-// folds a burst of events into one list of changed Services.
+// reads files) feeds API objects into a [Store], or for EndpointSlices the octets that
+// they are in protobuf ([DecodeSlice]). The Store translates them once, keeps what each
+// EndpointSlice contributes under that slice's own name, and folds a burst of events into
+// one list of changed Services.
 //
 // Three rules keep the picture true:
 //

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -76,8 +77,9 @@ func (f *nodeFeed) ReplaceDigests(list []*Digest) {
 	})
 }
 
-func (f *nodeFeed) Put(o *corev1.Node) {
-	d := f.Digest(o)
+func (f *nodeFeed) Put(o *corev1.Node) { f.PutDigest(f.Digest(o)) }
+
+func (f *nodeFeed) PutDigest(d *Digest) {
 	f.store.write(nil, func() {
 		moved := map[string]struct{}{}
 		f.store.putNode(d, moved)
@@ -85,11 +87,13 @@ func (f *nodeFeed) Put(o *corev1.Node) {
 	})
 }
 
-func (f *nodeFeed) Delete(o *corev1.Node) {
+func (f *nodeFeed) Delete(o *corev1.Node) { f.DeleteDigest(f.Digest(o)) }
+
+func (f *nodeFeed) DeleteDigest(d *Digest) {
 	f.store.write(nil, func() {
-		if have := f.store.nodes[o.Name]; have != nil && have.UID == string(o.UID) {
+		if have := f.store.nodes[d.name]; have != nil && have.UID == d.of.(*Node).UID {
 			moved := map[string]struct{}{}
-			f.store.dropNode(o.Name, moved)
+			f.store.dropNode(d.name, moved)
 			f.store.rezone(moved)
 		}
 	})
@@ -133,29 +137,40 @@ func (s *Store) dropNode(name string, moved map[string]struct{}) {
 	delete(s.warned, objectID{kindNode, "", name})
 }
 
-// borrowPlaces gives each endpoint its Node's region, and where it has no zone of
-// its own its Node's zone.
+// borrowPlaces gives each endpoint of a slice that nobody has yet its Node's region,
+// and where it has no zone of its own its Node's zone.
 func (s *Store) borrowPlaces(slice *Slice) {
-	for i := range slice.Endpoints {
-		e := &slice.Endpoints[i]
-		e.zoneFromNode = e.Zone == "" && e.Node != ""
-		s.borrowPlace(e)
+	for i := range slice.Endpoints.list {
+		e := &slice.Endpoints.list[i]
+		e.site = s.borrowPlace(e.site)
 	}
 }
 
-func (s *Store) borrowPlace(e *Endpoint) {
-	n := s.nodes[e.Node]
-	if n == nil {
-		e.Region = ""
-		if e.zoneFromNode {
-			e.Zone = ""
+// keptSites is of how many sites it is kept what Nodes make of them: more than there are
+// nodes in large clusters.
+const keptSites = 1 << 14
+
+func (s *Store) borrowPlace(said unique.Handle[site]) (is unique.Handle[site]) {
+	if is, ok := s.sites[said]; ok {
+		return is
+	}
+	v := said.Value()
+	v.region = ""
+	if v.zoneFromNode {
+		v.zone = ""
+	}
+	if n := s.nodes[v.node]; n != nil {
+		v.region = n.Region
+		if v.zoneFromNode {
+			v.zone = n.Zone
 		}
-		return
 	}
-	e.Node, e.Region = n.Name, n.Region
-	if e.zoneFromNode || e.Zone == n.Zone {
-		e.Zone = n.Zone // the Node's copy of the text, for all of its endpoints
+	is = unique.Make(v)
+	if len(s.sites) >= keptSites {
+		clear(s.sites)
 	}
+	s.sites[said] = is
+	return is
 }
 
 // rezone replaces the slices with endpoints whose place is that of a Node that moved.
@@ -164,22 +179,24 @@ func (s *Store) rezone(moved map[string]struct{}) {
 	if len(moved) == 0 {
 		return
 	}
+	clear(s.sites)
 	for _, n := range slices.Collect(maps.Keys(s.slices)) {
 		have := s.slices[n]
 		var next *Slice
-		for i, e := range have.Endpoints {
-			if _, ok := moved[e.Node]; !ok {
+		for i, e := range have.Endpoints.list {
+			if _, ok := moved[e.site.Value().node]; !ok {
 				continue
 			}
-			if s.borrowPlace(&e); e == have.Endpoints[i] {
+			site := s.borrowPlace(e.site)
+			if site == e.site {
 				continue
 			}
 			if next == nil { // what is published does not change
 				c := *have
-				c.Endpoints = slices.Clone(have.Endpoints)
+				c.Endpoints.list = slices.Clone(have.Endpoints.list)
 				next = &c
 			}
-			next.Endpoints[i] = e
+			next.Endpoints.list[i].site = site
 		}
 		if next != nil {
 			s.setSlice(n, have, next)

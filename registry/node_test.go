@@ -148,11 +148,12 @@ func TestTranslateHints(t *testing.T) {
 		}
 	}
 	got, _ := translateSlice(o)
-	h := got.Endpoints[0].Hints
+	hints := func(i int) Hints { return got.Endpoints.At(i).Hints }
+	h := hints(0)
 	if !slices.Equal(h.Zones(), []string{"a", "b"}) || !slices.Equal(h.Nodes(), []string{"n.example"}) {
 		t.Errorf("%q %q", h.Zones(), h.Nodes())
 	}
-	if h != got.Endpoints[1].Hints || h == got.Endpoints[2].Hints || got.Endpoints[2].Hints.Zones() != nil {
+	if h != hints(1) || h == hints(2) || hints(2).Zones() != nil {
 		t.Error("equal hints are not equal, or others are")
 	}
 }

@@ -93,7 +93,7 @@ type Slice struct {
 	// Ports hold for every endpoint of the slice.
 	Ports []Port
 
-	Endpoints []Endpoint
+	Endpoints Endpoints
 }
 
 // Key is that of the Service the slice belongs to.
@@ -118,8 +118,6 @@ type Endpoint struct {
 
 	// The conditions, with the meaning that discovery.k8s.io/v1 gives to nil.
 	Ready, Serving, Terminating bool
-
-	zoneFromNode bool
 }
 
 // Hints are the zones and nodes that an endpoint is meant for (EndpointHints of

@@ -32,9 +32,12 @@ type Feed[T any] interface {
 	// a long list of whole objects until the last one is there. It changes nothing.
 	Digest(object T) *Digest
 
-	// ReplaceDigests is Replace with what Digest of this feed has made, each of which
-	// is used once.
+	// ReplaceDigests, PutDigest and DeleteDigest are Replace, Put and Delete with what
+	// Digest of this feed has made, or for one of EndpointSlices DecodeSlice. Each
+	// digest is used once.
 	ReplaceDigests(list []*Digest)
+	PutDigest(d *Digest)
+	DeleteDigest(d *Digest)
 
 	// Put adds an object or replaces the one of the same namespace and name.
 	Put(object T)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -29,7 +30,8 @@ type Store struct {
 	mu      sync.Mutex
 	slices  map[sliceName]*Slice
 	nodes   map[string]*Node
-	places  uint64 // rises with each change of nodes
+	sites   map[unique.Handle[site]]unique.Handle[site] // what endpoints say of where they are → with what their Nodes say
+	places  uint64                                      // rises with each change of nodes
 	feeds   []*feedState
 	scopes  map[string]bool     // scope of a Service feed ("" is all) → it is on
 	touched map[*entry]struct{} // by the change under way
@@ -80,6 +82,7 @@ func NewStore(log *slog.Logger, options ...Option) *Store {
 		prefix:  DefaultAnnotationPrefix + "/",
 		slices:  map[sliceName]*Slice{},
 		nodes:   map[string]*Node{},
+		sites:   map[unique.Handle[site]]unique.Handle[site]{},
 		scopes:  map[string]bool{},
 		touched: map[*entry]struct{}{},
 		ofAll:   map[*Follower]struct{}{},
@@ -223,15 +226,18 @@ func (f *sliceFeed) ReplaceDigests(list []*Digest) {
 	})
 }
 
-func (f *sliceFeed) Put(o *discoveryv1.EndpointSlice) {
-	d := f.Digest(o)
+func (f *sliceFeed) Put(o *discoveryv1.EndpointSlice) { f.PutDigest(f.Digest(o)) }
+
+func (f *sliceFeed) PutDigest(d *Digest) {
 	f.store.write(nil, func() { f.store.putSlice(d) })
 }
 
-func (f *sliceFeed) Delete(o *discoveryv1.EndpointSlice) {
+func (f *sliceFeed) Delete(o *discoveryv1.EndpointSlice) { f.DeleteDigest(f.Digest(o)) }
+
+func (f *sliceFeed) DeleteDigest(d *Digest) {
 	f.store.write(nil, func() {
-		n := sliceName{o.Namespace, o.Name}
-		if have := f.store.slices[n]; have != nil && have.UID == string(o.UID) {
+		n := sliceName{d.namespace, d.name}
+		if have := f.store.slices[n]; have != nil && have.UID == d.of.(*Slice).UID {
 			f.store.removeSlice(n, have)
 		}
 	})
@@ -282,17 +288,21 @@ func (f *serviceFeed) replace(list []*Digest, on bool) {
 	})
 }
 
-func (f *serviceFeed) Put(o *corev1.Service) {
-	d := f.Digest(o)
+func (f *serviceFeed) Put(o *corev1.Service) { f.PutDigest(f.Digest(o)) }
+
+func (f *serviceFeed) PutDigest(d *Digest) {
 	f.store.write(nil, func() { f.store.putService(d) })
 }
 
-func (f *serviceFeed) Delete(o *corev1.Service) {
+func (f *serviceFeed) Delete(o *corev1.Service) { f.DeleteDigest(f.Digest(o)) }
+
+func (f *serviceFeed) DeleteDigest(d *Digest) {
 	f.store.write(nil, func() {
-		if e := f.store.find(Key{o.Namespace, o.Name}); e != nil && e.object != nil && e.object.UID == string(o.UID) {
+		gone := d.of.(*Object) // nil where there could not be such a Service
+		if e := f.store.find(Key{d.namespace, d.name}); e != nil && e.object != nil && gone != nil && e.object.UID == gone.UID {
 			f.store.dropService(e)
 		}
-		delete(f.store.warned, objectID{kindService, o.Namespace, o.Name})
+		delete(f.store.warned, objectID{kindService, d.namespace, d.name})
 	})
 }
 
@@ -450,13 +460,13 @@ func (s *Store) entry(k Key) *entry {
 
 func (s *Store) count(slice *Slice, by int64) {
 	var ready int64
-	for i := range slice.Endpoints {
-		if slice.Endpoints[i].Ready {
+	for i := range slice.Endpoints.Len() {
+		if slice.Endpoints.Ready(i) {
 			ready++
 		}
 	}
 	s.stats.slices.Add(by)
-	s.stats.endpoints.Add(by * int64(len(slice.Endpoints)))
+	s.stats.endpoints.Add(by * int64(slice.Endpoints.Len()))
 	s.stats.ready.Add(by * ready)
 }
 
@@ -492,7 +502,7 @@ func (o objectID) String() string {
 
 func equalSlice(a, b *Slice) bool {
 	return a.UID == b.UID && a.Service == b.Service &&
-		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Endpoints, b.Endpoints)
+		slices.Equal(a.Ports, b.Ports) && a.Endpoints.equal(b.Endpoints)
 }
 
 func equalObject(a, b *Object) bool {

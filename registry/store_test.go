@@ -49,7 +49,7 @@ func show(svc *Service) string {
 	}
 	var out []string
 	for _, s := range svc.Slices {
-		for _, e := range s.Endpoints {
+		for _, e := range s.Endpoints.All() {
 			a := e.Addr.String()
 			if !e.Ready {
 				a += "!"
@@ -373,7 +373,7 @@ func TestSnapshotsWhileWriting(t *testing.T) {
 					continue
 				}
 				// The writer always puts two of a kind.
-				if e := svc.Slices[0].Endpoints; len(e) != 2 || e[0].Addr != e[1].Addr {
+				if e := svc.Slices[0].Endpoints; e.Len() != 2 || e.Addr(0) != e.Addr(1) {
 					t.Errorf("half a change: %v", e)
 					return
 				}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,118 +17,207 @@ import (
 // This file is the only translation of API objects, for all sources. A translation
 // never fails as a whole: what cannot be used is left out and named in problems.
 
-func translateSlice(in *discoveryv1.EndpointSlice) (out *Slice, problems []string) {
-	out, problems = readSlice(in)
-	pack(func(text func(*string)) {
-		text(&out.Name)
-		text(&out.UID)
-		text(&out.Service)
-		for i := range out.Endpoints {
-			text(&out.Endpoints[i].Hostname)
-			text(&out.Endpoints[i].Pod)
-		}
+// translateSlice reads an API object; DecodeSlice reads its wire form. What either finds
+// goes through a sliceTranslation, which knows what it means.
+func translateSlice(in *discoveryv1.EndpointSlice) (*Slice, []string) {
+	t := newSliceTranslation(&writtenSlice{
+		namespace: in.Namespace, name: in.Name, uid: string(in.UID),
+		service: in.Labels[discoveryv1.LabelServiceName],
+		created: in.CreationTimestamp.Time, family: in.AddressType, endpoints: len(in.Endpoints),
 	})
-	return out, problems
-}
-
-// readSlice takes texts as they are in the object.
-func readSlice(in *discoveryv1.EndpointSlice) (out *Slice, problems []string) {
-	out = &Slice{
-		Namespace: shared(in.Namespace),
-		Name:      in.Name,
-		UID:       string(in.UID),
-		Service:   in.Labels[discoveryv1.LabelServiceName],
-	}
-	if !in.CreationTimestamp.IsZero() {
-		out.Created = in.CreationTimestamp.Unix()
-	}
-	if out.Service != "" {
-		// Services are named so by the API; anything else could never be asked for.
-		if len(validation.IsDNS1123Label(out.Service)) > 0 || len(validation.IsDNS1123Label(out.Namespace)) > 0 {
-			problems = append(problems, fmt.Sprintf("its namespace or the Service in %s=%q is not a DNS label", discoveryv1.LabelServiceName, out.Service))
-			out.Service = ""
-		}
-	}
 	for i := range in.Ports {
-		p, err := translateSlicePort(&in.Ports[i])
-		if err != nil {
-			problems = append(problems, fmt.Sprintf("ports[%d]: %v", i, err))
-			continue
-		}
-		out.Ports = append(out.Ports, p)
+		p := &in.Ports[i]
+		t.port(value(p.Name, ""), value(p.Protocol, corev1.ProtocolTCP), value(p.Port, 0))
 	}
-	switch in.AddressType {
-	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
-	case discoveryv1.AddressTypeFQDN:
-		// The type has no defined meaning (discovery/v1); such a slice publishes nothing.
-		return out, problems
-	default:
-		return out, append(problems, fmt.Sprintf("addressType %q is not known", in.AddressType))
-	}
-	out.Endpoints = make([]Endpoint, 0, len(in.Endpoints))
+	t.portsDone()
+	var e writtenEndpoint
 	for i := range in.Endpoints {
-		e, err := translateEndpoint(&in.Endpoints[i], in.AddressType)
-		if err != nil {
-			problems = append(problems, fmt.Sprintf("endpoints[%d]: %v", i, err))
-			continue
-		}
-		if h := in.Endpoints[i].Hostname; h != nil && *h != "" && e.Hostname == "" {
-			problems = append(problems, fmt.Sprintf("endpoints[%d]: hostname %q is not a DNS label", i, *h))
-		}
-		out.Endpoints = append(out.Endpoints, e)
+		e.read(&in.Endpoints[i])
+		t.endpoint(&e)
 	}
-	return out, problems
+	return t.done()
 }
 
-// translateEndpoint reads the first address only: the API gives no meaning to
-// the others. Nil conditions are read as discovery/v1 says: ready and serving
-// true, terminating false.
-func translateEndpoint(in *discoveryv1.Endpoint, family discoveryv1.AddressType) (Endpoint, error) {
-	if len(in.Addresses) == 0 {
-		return Endpoint{}, fmt.Errorf("no address")
+// writtenSlice is an EndpointSlice as it is written, but for its ports and endpoints.
+type writtenSlice struct {
+	namespace, name, uid string
+	service              string // of its label
+	created              time.Time
+	family               discoveryv1.AddressType
+	endpoints            int // at most so many
+}
+
+// writtenEndpoint is an endpoint as it is written.
+type writtenEndpoint struct {
+	addresses            int
+	address              string // the first one
+	hostname, node, zone string
+
+	// What discovery/v1 says where they are left out is ready and serving.
+	ready, serving, terminating bool
+
+	zones, nodes           []string // of the hints
+	targetKind, targetName string
+}
+
+// reset makes it one of which nothing is written.
+func (w *writtenEndpoint) reset() {
+	*w = writtenEndpoint{ready: true, serving: true, zones: w.zones[:0], nodes: w.nodes[:0]}
+}
+
+// addAddress reads the first address only: the API gives no meaning to the others.
+func (w *writtenEndpoint) addAddress(a string) {
+	if w.addresses++; w.addresses == 1 {
+		w.address = a
 	}
-	addr, err := netip.ParseAddr(in.Addresses[0])
+}
+
+func (w *writtenEndpoint) read(in *discoveryv1.Endpoint) {
+	w.reset()
+	for _, a := range in.Addresses {
+		w.addAddress(a)
+	}
+	w.hostname, w.node, w.zone = value(in.Hostname, ""), value(in.NodeName, ""), value(in.Zone, "")
+	w.ready = value(in.Conditions.Ready, w.ready)
+	w.serving = value(in.Conditions.Serving, w.serving)
+	w.terminating = value(in.Conditions.Terminating, w.terminating)
+	if in.Hints != nil {
+		for _, z := range in.Hints.ForZones {
+			w.zones = append(w.zones, z.Name)
+		}
+		for _, n := range in.Hints.ForNodes {
+			w.nodes = append(w.nodes, n.Name)
+		}
+	}
+	if r := in.TargetRef; r != nil {
+		w.targetKind, w.targetName = r.Kind, r.Name
+	}
+}
+
+// sliceTranslation makes a Slice of what is written: first of the slice, then of each of
+// its ports, then of each of its endpoints. Until it is done the Slice has parts of the
+// texts that it was given.
+type sliceTranslation struct {
+	out              *Slice
+	problems         []string
+	family           discoveryv1.AddressType
+	ports, endpoints int // so many were written
+
+	packer *packer
+
+	// Of the endpoint before, which the next one has in common most often.
+	hints        Hints
+	zones, nodes []string
+}
+
+func newSliceTranslation(in *writtenSlice) *sliceTranslation {
+	t := &sliceTranslation{family: in.family, packer: newPacker(in.endpoints), out: &Slice{
+		Namespace: shared(in.namespace),
+		Name:      in.name,
+		UID:       in.uid,
+		Service:   in.service,
+	}}
+	if !in.created.IsZero() {
+		t.out.Created = in.created.Unix()
+	}
+	if in.service != "" && (!isLabel(in.service) || !isLabel(in.namespace)) {
+		// Services are named so by the API; anything else could never be asked for.
+		t.problem("its namespace or the Service in %s=%q is not a DNS label", discoveryv1.LabelServiceName, in.service)
+		t.out.Service = ""
+	}
+	return t
+}
+
+func (t *sliceTranslation) problem(format string, args ...any) {
+	t.problems = append(t.problems, fmt.Sprintf(format, args...))
+}
+
+// publishes is false where endpoints mean nothing to us. Type FQDN has no defined
+// meaning (discovery/v1).
+func (t *sliceTranslation) publishes() bool {
+	return t.family == discoveryv1.AddressTypeIPv4 || t.family == discoveryv1.AddressTypeIPv6
+}
+
+func (t *sliceTranslation) port(name string, protocol corev1.Protocol, number int32) {
+	p, err := translatePort(name, protocol, number)
 	if err != nil {
-		return Endpoint{}, fmt.Errorf("address %q is no IP address", in.Addresses[0])
+		t.problem("ports[%d]: %v", t.ports, err)
+	} else {
+		t.out.Ports = append(t.out.Ports, p)
 	}
-	if addr.Zone() != "" || addr.Is4() != (family == discoveryv1.AddressTypeIPv4) || addr.Is4In6() {
-		return Endpoint{}, fmt.Errorf("address %q is not of type %s", in.Addresses[0], family)
+	t.ports++
+}
+
+// portsDone is between ports and endpoints.
+func (t *sliceTranslation) portsDone() {
+	if !t.publishes() && t.family != discoveryv1.AddressTypeFQDN {
+		t.problem("addressType %q is not known", t.family)
+	}
+}
+
+func (t *sliceTranslation) endpoint(in *writtenEndpoint) {
+	i := t.endpoints
+	t.endpoints++
+	if !t.publishes() {
+		return
+	}
+	addr, err := translateAddress(in, t.family)
+	if err != nil {
+		t.problem("endpoints[%d]: %v", i, err)
+		return
 	}
 	out := Endpoint{
 		Addr:        addr,
-		Node:        shared(value(in.NodeName, "")),
-		Zone:        shared(value(in.Zone, "")),
-		Ready:       value(in.Conditions.Ready, true),
-		Serving:     value(in.Conditions.Serving, true),
-		Terminating: value(in.Conditions.Terminating, false),
+		Node:        in.node,
+		Zone:        in.zone,
+		Hints:       t.hintsOf(in),
+		Ready:       in.ready,
+		Serving:     in.serving,
+		Terminating: in.terminating,
 	}
-	if h := strings.ToLower(value(in.Hostname, "")); h != "" && len(validation.IsDNS1123Label(h)) == 0 {
+	if h := strings.ToLower(in.hostname); isLabel(h) {
 		out.Hostname = h
+	} else if h != "" {
+		t.problem("endpoints[%d]: hostname %q is not a DNS label", i, in.hostname)
 	}
-	if in.Hints != nil {
-		var zones, nodes []string
-		for _, z := range in.Hints.ForZones {
-			zones = append(zones, z.Name)
-		}
-		for _, n := range in.Hints.ForNodes {
-			nodes = append(nodes, n.Name)
-		}
-		out.Hints = NewHints(zones, nodes)
+	if in.targetKind == "Pod" {
+		out.Pod = in.targetName
 	}
-	if r := in.TargetRef; r != nil && r.Kind == "Pod" {
-		out.Pod = r.Name
-	}
-	return out, nil
+	t.packer.add(&out, out.Zone == "" && out.Node != "")
 }
 
-// translateSlicePort reads nil fields as discovery/v1 says: no name, TCP, any number.
-func translateSlicePort(in *discoveryv1.EndpointPort) (Port, error) {
-	return translatePort(value(in.Name, ""), value(in.Protocol, corev1.ProtocolTCP), value(in.Port, 0))
+func translateAddress(in *writtenEndpoint, family discoveryv1.AddressType) (netip.Addr, error) {
+	if in.addresses == 0 {
+		return netip.Addr{}, errors.New("no address")
+	}
+	addr, err := netip.ParseAddr(in.address)
+	if err != nil {
+		return addr, fmt.Errorf("address %q is no IP address", in.address)
+	}
+	if addr.Zone() != "" || addr.Is4() != (family == discoveryv1.AddressTypeIPv4) || addr.Is4In6() {
+		return addr, fmt.Errorf("address %q is not of type %s", in.address, family)
+	}
+	return addr, nil
+}
+
+func (t *sliceTranslation) hintsOf(in *writtenEndpoint) Hints {
+	if !slices.Equal(in.zones, t.zones) || !slices.Equal(in.nodes, t.nodes) {
+		t.zones, t.nodes = append(t.zones[:0], in.zones...), append(t.nodes[:0], in.nodes...)
+		t.hints = NewHints(t.zones, t.nodes)
+	}
+	return t.hints
+}
+
+// done returns the Slice with texts of its own.
+func (t *sliceTranslation) done() (*Slice, []string) {
+	out := t.out
+	out.Endpoints = t.packer.endpoints(&out.Name, &out.UID, &out.Service)
+	return out, t.problems
 }
 
 // translateService returns nil where the Service has no name that could be asked for.
 func translateService(in *corev1.Service, prefix string) (out *Object, problems []string) {
-	if len(validation.IsDNS1123Label(in.Name)) > 0 || len(validation.IsDNS1123Label(in.Namespace)) > 0 {
+	if !isLabel(in.Name) || !isLabel(in.Namespace) {
 		return nil, []string{"its name or namespace is not a DNS label; there is no such Service"}
 	}
 	out, problems = readService(in, prefix)
@@ -198,7 +288,7 @@ func translatePort(name string, protocol corev1.Protocol, number int32) (Port, e
 	default:
 		return p, fmt.Errorf("protocol %q is not known", protocol)
 	}
-	if p.Name != "" && len(validation.IsDNS1123Label(p.Name)) > 0 {
+	if p.Name != "" && !isLabel(p.Name) {
 		return p, fmt.Errorf("name %q is not a DNS label", name)
 	}
 	return p, nil
@@ -221,6 +311,20 @@ func shared(s string) string {
 		return ""
 	}
 	return unique.Make(s).Value()
+}
+
+// isLabel says whether a text is a label as the API knows them (RFC 1123, section 2.1),
+// in lower case.
+func isLabel(s string) bool {
+	if len(s) == 0 || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
 }
 
 // pack moves texts, which each names one after the other, into one piece of memory.

@@ -118,7 +118,7 @@ func (s *Service) Members() []Member {
 	var out []Member
 	at := map[identity]int{}
 	for _, slice := range s.Slices {
-		for _, e := range slice.Endpoints {
+		for _, e := range slice.Endpoints.All() {
 			id := identify(&e)
 			i, twice := at[id]
 			if !twice {

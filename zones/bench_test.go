@@ -20,7 +20,7 @@ func someService(i, change int) *registry.Service {
 		if e == 0 {
 			n += change << 20 // one pod has been replaced
 		}
-		slice.Endpoints = append(slice.Endpoints, registry.Endpoint{
+		extend(slice, registry.Endpoint{
 			Addr: netip.AddrFrom4([4]byte{byte(10 + n>>24), byte(n >> 16), byte(n >> 8), byte(n)}),
 			Pod:  fmt.Sprintf("service-%d-%d", i, e), Node: "node", Zone: "zone", Ready: true, Serving: true,
 		})
@@ -61,7 +61,7 @@ func bigService(n, nodes int) *registry.Service {
 		sl := &registry.Slice{Namespace: "ns-1", Name: fmt.Sprintf("big-%05d", at/100), Service: "big", Created: 1, Ports: []registry.Port{{Name: "http", Number: 8080}}}
 		for i := at; i < min(n, at+100); i++ {
 			node := i * 7919 % nodes
-			sl.Endpoints = append(sl.Endpoints, registry.Endpoint{
+			extend(sl, registry.Endpoint{
 				Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}),
 				Pod:  fmt.Sprintf("big-7d4b9c6f5-%05d", i), Node: fmt.Sprintf("node-%d", node), Zone: fmt.Sprintf("zone-%d", node%3), Region: "r",
 				Ready: true, Serving: true,
@@ -81,8 +81,11 @@ func BenchmarkChange(b *testing.B) {
 			now := time.Unix(1_800_000_000, 0)
 			one := bigService(n, 500)
 			two, other := *one, bigService(min(n, 100), 500).Slices[0]
-			other.Endpoints[0].Addr = netip.AddrFrom4([4]byte{10, 255, 0, 1})
-			other.Endpoints[0].Pod = "other"
+			alter(other, func(i int, e *registry.Endpoint) {
+				if i == 0 {
+					e.Addr, e.Pod = netip.AddrFrom4([4]byte{10, 255, 0, 1}), "other"
+				}
+			})
 			two.Slices = slices.Clone(one.Slices)
 			two.Slices[0] = other
 			builder.Build([]*registry.Service{one}, now)

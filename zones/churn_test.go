@@ -53,7 +53,7 @@ func TestChurn(t *testing.T) {
 	want("long after", 5, 5)
 
 	going := behind("api", "shop", "-/a/10.0.1.1", "-/b/10.0.1.2!")
-	going.Slices[0].Endpoints[1].Terminating = true
+	alter(going.Slices[0], func(i int, e *registry.Endpoint) { e.Terminating = i == 1 })
 	build(going)
 	now = now.Add(time.Hour)
 	builder.Tick(now)

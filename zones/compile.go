@@ -18,13 +18,9 @@ import (
 // Where churn is not 0, what has just changed, or is changing, has no longer TTL.
 func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32, churn uint32, changed bool, r *room, old *service) *service {
 	s := &service{source: svc}
-	s.suffix = appendLabel(nil, svc.Name)
-	s.suffix = appendLabel(s.suffix, svc.Namespace)
-	if z.layout == Kubernetes {
-		s.suffix = appendLabel(s.suffix, "svc")
-	}
-	s.suffix = append(s.suffix, z.apex...)
-	if len(s.suffix) > maxName {
+	if old != nil {
+		s.suffix = old.suffix
+	} else if s.suffix = z.suffixOf(svc.Key, r); s.suffix == nil {
 		return nil // no message could ask for it
 	}
 	settings, _ := z.knobs.settings(svc)
@@ -43,11 +39,24 @@ func compile(svc *registry.Service, z *zone, id *ids, regions map[uint32]uint32,
 		return s
 	}
 	c := compiler{service: s, settings: &settings, podNames: z.endpointNames == ByPod, ids: id, regions: regions, room: r}
-	c.portNames(svc)
+	c.portNames(svc, old)
 	if !c.inParts(svc, old) {
 		c.whole(svc)
 	}
 	return s
+}
+
+// suffixOf is the name of a Service in the zone, nil if that is too long.
+func (z *zone) suffixOf(key registry.Key, r *room) []byte {
+	name := appendLabel(appendLabel(r.text[:0], key.Name), key.Namespace)
+	if z.layout == Kubernetes {
+		name = appendLabel(name, "svc")
+	}
+	r.text = append(name, z.apex...)
+	if len(r.text) > maxName {
+		return nil
+	}
+	return slices.Clone(r.text)
 }
 
 // whole compiles all endpoints of a Service together.
@@ -71,8 +80,8 @@ func (c *compiler) records() {
 // terminates says whether an endpoint of a Service is on its way out.
 func terminates(svc *registry.Service) bool {
 	for _, sl := range svc.Slices {
-		for i := range sl.Endpoints {
-			if sl.Endpoints[i].Terminating {
+		for i := range sl.Endpoints.Len() {
+			if sl.Endpoints.Terminating(i) {
 				return true
 			}
 		}
@@ -111,10 +120,8 @@ func asksForHints(svc *registry.Service) bool {
 		return true
 	}
 	for _, sl := range svc.Slices {
-		for i := range sl.Endpoints {
-			if sl.Endpoints[i].Hints != (registry.Hints{}) {
-				return true
-			}
+		if sl.Endpoints.Hinted() {
+			return true
 		}
 	}
 	return false
@@ -327,11 +334,12 @@ func (c *compiler) srvs() {
 }
 
 // portNames lists the names of ports: those of the slices, and of the Service where
-// no endpoint has them.
-func (c *compiler) portNames(svc *registry.Service) {
+// no endpoint has them. Many Services have the same.
+func (c *compiler) portNames(svc *registry.Service, old *service) {
+	names := c.portRoom[:0]
 	add := func(p registry.Port) {
 		if p.Name != "" && p.Number != 0 && c.fitsPort(p) {
-			c.ports = append(c.ports, portName{p.Name, p.Protocol})
+			names = append(names, portName{p.Name, p.Protocol})
 		}
 	}
 	if svc.Object != nil {
@@ -347,8 +355,16 @@ func (c *compiler) portNames(svc *registry.Service) {
 			add(p)
 		}
 	}
-	slices.SortFunc(c.ports, portName.compare)
-	c.ports = slices.Clip(slices.Compact(c.ports))
+	slices.SortFunc(names, portName.compare)
+	c.portRoom = slices.Compact(names)
+	if old != nil && slices.Equal(old.ports, c.portRoom) {
+		c.ports = old.ports
+		return
+	}
+	if !slices.Equal(c.lastPorts, c.portRoom) {
+		c.lastPorts = slices.Clone(c.portRoom)
+	}
+	c.ports = c.lastPorts
 }
 
 func (p portName) compare(q portName) int {

@@ -2,6 +2,7 @@ package zones
 
 import (
 	"cmp"
+	"iter"
 	"net/netip"
 	"slices"
 	"sort"
@@ -24,7 +25,9 @@ type sizes struct {
 	least int // a smaller portion joins the one before, if that is no larger than usual
 }
 
-var usualSizes = sizes{whole: 512, most: 512, usual: 256, least: 64}
+// A change is about two portions as a rule, that of the address which is gone and that of the
+// new one. Half the size costs as much less for each, and more for what all portions cost.
+var usualSizes = sizes{whole: 512, most: 256, usual: 128, least: 32}
 
 // input is what the slice that has an endpoint says of it.
 type input struct {
@@ -52,7 +55,7 @@ type draft struct {
 func (c *compiler) inParts(svc *registry.Service, old *service) bool {
 	n := 0
 	for _, sl := range svc.Slices {
-		n += len(sl.Endpoints)
+		n += sl.Endpoints.Len()
 	}
 	if n <= c.sizes.whole || c.order != rank.Shuffle && c.order != rank.Rotate || !c.settings.Weights.none() {
 		return false
@@ -142,6 +145,7 @@ func (c *compiler) change(svc *registry.Service, old *service, n int) ([]draft, 
 	if len(was)+len(now) > n {
 		return nil, false
 	}
+	c.drafted = c.drafted[:0]
 	edits := map[int]*portionEdit{} // by place in the list
 	at := func(i int) *portionEdit {
 		if edits[i] == nil {
@@ -188,13 +192,14 @@ func (c *compiler) change(svc *registry.Service, old *service, n int) ([]draft, 
 			drafts = append(drafts, draft{stays: p})
 			continue
 		}
-		inputs := make([]input, 0, len(p.of)+len(e.add))
+		from := len(c.drafted)
 		for _, in := range p.of {
 			if _, dropped := slices.BinarySearchFunc(e.drop, in.addr, netip.Addr.Compare); !dropped {
-				inputs = append(inputs, in)
+				c.drafted = append(c.drafted, in)
 			}
 		}
-		inputs = append(inputs, e.add...)
+		c.drafted = append(c.drafted, e.add...)
+		inputs := c.drafted[from:len(c.drafted):len(c.drafted)]
 		if last := len(drafts) - 1; last >= 0 && len(inputs) < c.sizes.least && drafts[last].len() <= c.sizes.usual {
 			drafts[last] = draft{inputs: append(drafts[last].copy(), inputs...), id: drafts[last].number()}
 		} else if len(inputs) > 0 {
@@ -245,27 +250,14 @@ func (d *draft) number() uint32 {
 }
 
 // compareSlices returns what the slices say that only one of the two lists has, in order
-// of addresses. Both are in order of names.
+// of addresses; what it can't easily tell both have may be in both. Both are in order of names.
 func (c *compiler) compareSlices(old, next []*registry.Slice) (was, now []input) {
 	was, now = c.was[:0], c.now[:0]
-	for len(old)+len(next) > 0 {
-		d := 0
-		switch {
-		case len(old) == 0:
-			d = 1
-		case len(next) == 0:
-			d = -1
-		case old[0] == next[0]:
-			old, next = old[1:], next[1:]
-			continue
-		default:
-			d = strings.Compare(old[0].Name, next[0].Name)
-		}
-		if d <= 0 {
-			was, old = c.appendInputs(was, old[0]), old[1:]
-		}
-		if d >= 0 {
-			now, next = c.appendInputs(now, next[0]), next[1:]
+	for a, b := range pairs(old, next) {
+		if a != b {
+			unlike(a, b,
+				func(i int) { was = append(was, c.input(a, i)) },
+				func(i int) { now = append(now, c.input(b, i)) })
 		}
 	}
 	byAddress := func(a, b input) int { return a.addr.Compare(b.addr) }
@@ -275,16 +267,85 @@ func (c *compiler) compareSlices(old, next []*registry.Slice) (was, now []input)
 	return was, now
 }
 
-func (c *compiler) appendInputs(dst []input, sl *registry.Slice) []input {
-	for i := range sl.Endpoints {
-		e := &sl.Endpoints[i]
-		w := c.ids.give(e.Node, e.Zone, e.Region)
-		if r := c.regions[w.zone]; r != 0 {
-			w.region = r
+// pairs yields the slices of two lists by name, with nil for one that is not there. Both are
+// in order of names.
+func pairs(old, next []*registry.Slice) iter.Seq2[*registry.Slice, *registry.Slice] {
+	return func(yield func(was, is *registry.Slice) bool) {
+		for len(old)+len(next) > 0 {
+			var was, is *registry.Slice
+			d := 0
+			switch {
+			case len(old) == 0:
+				d = 1
+			case len(next) == 0:
+				d = -1
+			case old[0] != next[0]:
+				d = strings.Compare(old[0].Name, next[0].Name)
+			}
+			if d <= 0 {
+				was, old = old[0], old[1:]
+			}
+			if d >= 0 {
+				is, next = next[0], next[1:]
+			}
+			if !yield(was, is) {
+				return
+			}
 		}
-		dst = append(dst, input{c.identify(e), w, conditionOf(e), sl.Created, e.Hints, sl.Ports})
 	}
-	return dst
+}
+
+// unlike calls gone and come for the endpoints of either slice that the other has not, and
+// for some that it has, where many have changed. A slice that is not there is nil. Endpoints
+// keep their order when others come and go, so that a look at the next one mostly tells.
+func unlike(was, is *registry.Slice, gone, come func(i int)) {
+	i, j, m, n := 0, 0, lenOf(was), lenOf(is)
+	if was != nil && is != nil && was.Created == is.Created && slices.Equal(was.Ports, is.Ports) {
+		same := func(i, j int) bool { return i < m && j < n && was.Endpoints.At(i) == is.Endpoints.At(j) }
+	alike:
+		for i < m && j < n {
+			switch {
+			case same(i, j):
+				i, j = i+1, j+1
+			case same(i+1, j+1):
+				gone(i)
+				come(j)
+				i, j = i+1, j+1
+			case same(i+1, j):
+				gone(i)
+				i++
+			case same(i, j+1):
+				come(j)
+				j++
+			default:
+				break alike
+			}
+		}
+	}
+	for ; i < m; i++ {
+		gone(i)
+	}
+	for ; j < n; j++ {
+		come(j)
+	}
+}
+
+// lenOf is how many endpoints a slice has, which may be nil.
+func lenOf(sl *registry.Slice) int {
+	if sl == nil {
+		return 0
+	}
+	return sl.Endpoints.Len()
+}
+
+// input is what a slice says of one of its endpoints.
+func (c *compiler) input(sl *registry.Slice, i int) input {
+	e := sl.Endpoints.At(i)
+	w := c.ids.give(e.Node, e.Zone, e.Region)
+	if r := c.regions[w.zone]; r != 0 {
+		w.region = r
+	}
+	return input{c.identify(&e), w, conditionOf(&e), sl.Created, e.Hints, sl.Ports}
 }
 
 // agrees says whether a place is where those of the same node, or zone, are.
@@ -336,7 +397,7 @@ func (c *compiler) make(next, had *parts, drafts []draft) bool {
 		next.at[p.id] = uint32(i)
 		next.nodes += p.countNodes()
 	}
-	return next.file(had, made)
+	return next.file(c.room, had, made)
 }
 
 // portions compiles endpoints, in as many portions as that takes.

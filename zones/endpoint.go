@@ -77,7 +77,7 @@ type endpointPort struct {
 type report struct {
 	identity
 	slice *registry.Slice
-	says  *registry.Endpoint
+	at    int // in the slice
 }
 
 // place is where some endpoints are.
@@ -94,6 +94,9 @@ type condition struct{ ready, serving, terminating bool }
 func conditionOf(e *registry.Endpoint) condition {
 	return condition{e.Ready, e.Serving, e.Terminating}
 }
+
+// nothingSaid is what any condition with it is that condition.
+var nothingSaid = condition{terminating: true}
 
 func (c condition) with(d condition) condition {
 	return condition{c.ready || d.ready, c.serving || d.serving, c.terminating && d.terminating}
@@ -115,9 +118,8 @@ var fallbackRules = [...]func(condition) bool{FallbackNone: isNone, FallbackServ
 func (c *compiler) collect(svc *registry.Service) {
 	c.reports = c.reports[:0]
 	for _, sl := range svc.Slices {
-		for i := range sl.Endpoints {
-			in := &sl.Endpoints[i]
-			c.reports = append(c.reports, report{c.identify(in), sl, in})
+		for i, in := range sl.Endpoints.All() {
+			c.reports = append(c.reports, report{c.identify(&in), sl, i})
 		}
 	}
 	c.merge()
@@ -146,13 +148,14 @@ func (c *compiler) merge() {
 	c.mixed, c.portsOf = c.mixed[:0], c.portsOf[:0]
 	for at := 0; at < len(order); {
 		r := &c.reports[order[at]]
-		e := endpoint{identity: r.identity, condition: conditionOf(r.says), listed: r.slice.Ports}
+		e := endpoint{identity: r.identity, condition: nothingSaid, listed: r.slice.Ports}
 		from := len(c.portsOf)
 		for ; at < len(order) && c.reports[order[at]].identity == r.identity; at++ {
 			r := &c.reports[order[at]]
-			of := conditionOf(r.says)
+			says := r.slice.Endpoints.At(r.at)
+			of := conditionOf(&says)
 			e.condition = e.condition.with(of)
-			e.tell(r.says, r.slice.Created)
+			e.tell(&says, r.slice.Created)
 			c.listPorts(r.slice.Ports, of)
 		}
 		e.ports = c.portsOf[from:] // where they end up, if that grows

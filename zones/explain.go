@@ -153,9 +153,9 @@ func (e *Explanation) step(format string, args ...any) {
 
 func (a *Answer) explainSlices(e *Explanation) {
 	for _, sl := range a.service.source.Slices {
-		x := ExplainedSlice{Name: sl.Name, Endpoints: len(sl.Endpoints)}
-		for i := range sl.Endpoints {
-			if sl.Endpoints[i].Ready {
+		x := ExplainedSlice{Name: sl.Name, Endpoints: sl.Endpoints.Len()}
+		for i := range sl.Endpoints.Len() {
+			if sl.Endpoints.Ready(i) {
 				x.Ready++
 			}
 		}

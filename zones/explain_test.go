@@ -96,17 +96,17 @@ func newExplainWorld(t *testing.T, seed uint64) *explainWorld {
 			if hinted && r.IntN(20) > 0 {
 				e.Hints = registry.NewHints([]string{oneOf(r, "a", "b")}, nil)
 			}
-			sl.Endpoints = append(sl.Endpoints, e)
+			extend(sl, e)
 		}
 		svc.Slices = append(svc.Slices, sl)
 	}
 	w.svc = svc
 	other := &registry.Service{Key: registry.Key{Namespace: "shop", Name: "other"}, Exists: true, Slices: []*registry.Slice{{
 		Namespace: "shop", Name: "o", UID: "o", Service: "other",
-		Endpoints: []registry.Endpoint{
-			{Addr: netip.MustParseAddr("10.1.0.1"), Hostname: "web-0", Ready: true, Serving: true},
-			{Addr: netip.MustParseAddr("10.9.0.1"), Node: "n4", Zone: "c", Ready: true, Serving: true},
-		},
+		Endpoints: registry.NewEndpoints(
+			registry.Endpoint{Addr: netip.MustParseAddr("10.1.0.1"), Hostname: "web-0", Ready: true, Serving: true},
+			registry.Endpoint{Addr: netip.MustParseAddr("10.9.0.1"), Node: "n4", Zone: "c", Ready: true, Serving: true},
+		),
 	}}}
 	zone := DefaultZone("registry.local")
 	if r.IntN(8) == 0 {
@@ -285,7 +285,7 @@ func (w *explainWorld) checkEndpoints(e *Explanation, fail func(string, ...any))
 	}
 	want, got := map[string]int{}, map[string]int{}
 	for _, sl := range w.svc.Slices {
-		for _, ep := range sl.Endpoints {
+		for _, ep := range sl.Endpoints.All() {
 			want[fmt.Sprint(ep.Addr, ep.Hostname, ep.Pod)] = 1
 		}
 	}

@@ -33,7 +33,7 @@ func explainedService() *registry.Service {
 	for n, addrs := range [][]string{{"10.1.0.1"}, {"10.2.0.1"}, {"10.3.0.1", "10.3.0.2"}, {"10.4.0.1"}} {
 		node := explainNodes[n]
 		for _, addr := range addrs {
-			sl.Endpoints = append(sl.Endpoints, registry.Endpoint{
+			extend(sl, registry.Endpoint{
 				Addr: netip.MustParseAddr(addr), Node: node.Name, Zone: node.Zone, Region: node.Region, Ready: true, Serving: true,
 			})
 		}
@@ -43,11 +43,7 @@ func explainedService() *registry.Service {
 
 // endpoints changes those of the one slice.
 func endpoints(change func(i int, e *registry.Endpoint)) func(*registry.Service) {
-	return func(svc *registry.Service) {
-		for i := range svc.Slices[0].Endpoints {
-			change(i, &svc.Slices[0].Endpoints[i])
-		}
-	}
+	return func(svc *registry.Service) { alter(svc.Slices[0], change) }
 }
 
 // sick makes those endpoints terminate.
@@ -137,10 +133,10 @@ func explainTestSet(t *testing.T, services ...*registry.Service) *Set {
 	b.SetNodes(explainNodes)
 	services = append(services, &registry.Service{
 		Key: registry.Key{Namespace: "kube-system", Name: "kube-dns"}, Exists: true,
-		Slices: []*registry.Slice{{Namespace: "kube-system", Name: "dns", Service: "kube-dns", Endpoints: []registry.Endpoint{
-			{Addr: netip.MustParseAddr("10.2.0.53"), Node: "n2", Zone: "a", Region: "coast", Ready: true, Serving: true},
-			{Addr: netip.MustParseAddr("192.0.2.4"), Node: "n4", Zone: "c", Region: "hills", Ready: true, Serving: true},
-		}}},
+		Slices: []*registry.Slice{{Namespace: "kube-system", Name: "dns", Service: "kube-dns", Endpoints: registry.NewEndpoints(
+			registry.Endpoint{Addr: netip.MustParseAddr("10.2.0.53"), Node: "n2", Zone: "a", Region: "coast", Ready: true, Serving: true},
+			registry.Endpoint{Addr: netip.MustParseAddr("192.0.2.4"), Node: "n4", Zone: "c", Region: "hills", Ready: true, Serving: true},
+		)}},
 	}, &registry.Service{
 		Key: registry.Key{Namespace: "shop", Name: "old"}, Exists: true,
 		Object: &registry.Object{IsExternalName: true, ExternalName: "web.shop.registry.local"},
@@ -191,7 +187,11 @@ var explainedCases = []explainedCase{
 	{what: "hints of nodes", change: endpoints(func(i int, e *registry.Endpoint) { e.Hints = registry.NewHints(nil, []string{e.Node}) })},
 	{what: "hints that are not whole", change: func(svc *registry.Service) {
 		svc.Object.TrafficDistribution = "PreferSameZone"
-		svc.Slices[0].Endpoints[0].Hints = registry.NewHints([]string{"a"}, nil)
+		alter(svc.Slices[0], func(i int, e *registry.Endpoint) {
+			if i == 0 {
+				e.Hints = registry.NewHints([]string{"a"}, nil)
+			}
+		})
 	}},
 	{what: "hints for others", annotations: "topology: hints", change: endpoints(func(i int, e *registry.Endpoint) { e.Hints = registry.NewHints([]string{"b"}, nil) })},
 	{what: "nearest", annotations: "topology: nearest; min: 2"},
@@ -319,7 +319,7 @@ func TestExplanationOfSources(t *testing.T) {
 		liars = append(liars, registry.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), Node: "n4", Ready: true, Serving: true})
 	}
 	svc := explainedService()
-	svc.Slices[0].Endpoints = append(svc.Slices[0].Endpoints, liars...)
+	extend(svc.Slices[0], liars...)
 	set := explainTestSet(t, svc)
 	if set.Disbelieved() != FromPodCIDRs {
 		t.Errorf("disbelieved are %v", set.Disbelieved())
@@ -427,7 +427,7 @@ func largeService(n int, annotations ...string) *registry.Service {
 				Ports: []registry.Port{{Name: "http", Number: 8080}}})
 		}
 		sl := svc.Slices[len(svc.Slices)-1]
-		sl.Endpoints = append(sl.Endpoints, registry.Endpoint{
+		extend(sl, registry.Endpoint{
 			Addr: netip.AddrFrom4([4]byte{10, 64, byte(i >> 8), byte(i)}), Pod: fmt.Sprintf("web-%05d", i),
 			Node: fmt.Sprint("n", i%100), Zone: oneOfEach(i, "a", "b", "c"), Ready: true, Serving: true,
 		})

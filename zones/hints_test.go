@@ -297,7 +297,7 @@ func TestHintsAreKubeProxys(t *testing.T) {
 		k := asks(t, served(t, svc))
 		for n := range 5 {
 			for z := range 4 {
-				want := proxyRule(svc.Slices[0].Endpoints, "n"+strconv.Itoa(n), "z"+strconv.Itoa(z))
+				want := proxyRule(svc.Slices[0].Endpoints.List(), "n"+strconv.Itoa(n), "z"+strconv.Itoa(z))
 				got := texts(k.at(fmt.Sprintf("n%d/z%d/r", n, z), web, dns.TypeA))
 				slices.Sort(got)
 				if !slices.Equal(got, want) {

@@ -147,7 +147,7 @@ func (s *Settings) idle(knob string, svc *registry.Service, own bool) (why strin
 		return "it counts with the topology nearest alone"
 	case knob == "fallback" && s.Fallback != FallbackNone && (s.Publish == All || s.Publish == Serving && s.Fallback == FallbackServing):
 		return fmt.Sprintf("publish %v leaves it nothing", s.Publish)
-	case knob == "weights" && slices.ContainsFunc(svc.Slices, func(sl *registry.Slice) bool { return len(sl.Endpoints) > 0 }):
+	case knob == "weights" && slices.ContainsFunc(svc.Slices, func(sl *registry.Slice) bool { return sl.Endpoints.Len() > 0 }):
 		if unused, all := s.Weights.unused(svc); len(unused) > 0 && (own || len(unused) == all) {
 			return "no endpoint, node or zone there is " + strings.Join(unused, ", ")
 		}

@@ -49,7 +49,7 @@ func (v *village) slice(key registry.Key, name string, n int) *registry.Slice {
 		case 2:
 			e.Hostname = "10-0-0-20" // somebody else's address
 		}
-		sl.Endpoints = append(sl.Endpoints, e)
+		extend(sl, e)
 	}
 	return sl
 }
@@ -86,12 +86,11 @@ func (v *village) change() *registry.Service {
 			s.Slices = slices.Delete(s.Slices, i, i+1)
 		case v.r.IntN(2) == 0: // some endpoints are ready now, or no longer
 			sl := *s.Slices[i]
-			sl.Endpoints = slices.Clone(sl.Endpoints)
-			for j := range sl.Endpoints {
+			alter(&sl, func(_ int, e *registry.Endpoint) {
 				if v.r.IntN(2) == 0 {
-					sl.Endpoints[j].Ready = !sl.Endpoints[j].Ready
+					e.Ready = !e.Ready
 				}
-			}
+			})
 			s.Slices[i] = &sl
 		default:
 			s.Slices[i] = v.slice(key, name, n)
@@ -132,7 +131,7 @@ func checkIndex(t *testing.T, b *Builder) {
 	for key, svc := range s.services[0].all {
 		told := map[netip.Addr]standing{}
 		for _, sl := range svc.source.Slices {
-			for _, e := range sl.Endpoints {
+			for _, e := range sl.Endpoints.All() {
 				told[e.Addr] = max(told[e.Addr], standingOf(e.Ready, uint32(sl.Created)))
 			}
 		}

@@ -1,7 +1,6 @@
 package zones
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -125,40 +124,33 @@ type found struct {
 	record uint32
 }
 
-// appendFound appends the addresses of a Service in order; not those of parts that another
+// appendFound appends the addresses of a Service in order; not those of portions that another
 // has too, unless all are wanted.
 func appendFound(dst []found, s, other *service, all bool) []found {
 	if s == nil {
 		return dst
 	}
-	for p := range s.all {
-		if !all && other.hasPart(p) {
-			continue
-		}
-		for _, f := range [...]*addresses{p.v4, p.v6} {
-			for _, record := range f.order {
-				addr, _ := netip.AddrFromSlice(f.record(record)[fixedSize:])
-				dst = append(dst, found{addr, p, record})
-			}
+	if s.parts == nil {
+		return s.part.appendFound(dst)
+	}
+	for _, q := range s.parts.list {
+		if all || other.parts == nil || !other.parts.has(q) {
+			dst = q.part.appendFound(dst)
 		}
 	}
-	if s.parts != nil { // else they are in order
-		slices.SortFunc(dst, func(a, b found) int { return a.addr.Compare(b.addr) })
-	}
+	slices.SortFunc(dst, func(a, b found) int { return a.addr.Compare(b.addr) })
 	return dst
 }
 
-// hasPart says whether a part of some Service is one of this, too.
-func (s *service) hasPart(p *part) bool {
-	if s.parts == nil || len(p.v4.order)+len(p.v6.order) == 0 {
-		return false
+// appendFound appends the addresses of a part: those of each family in order.
+func (p *part) appendFound(dst []found) []found {
+	for _, f := range [...]*addresses{p.v4, p.v6} {
+		for _, record := range f.order {
+			addr, _ := netip.AddrFromSlice(f.record(record)[fixedSize:])
+			dst = append(dst, found{addr, p, record})
+		}
 	}
-	f := p.v4
-	if len(f.order) == 0 {
-		f = p.v6
-	}
-	addr, _ := netip.AddrFromSlice(f.record(0)[fixedSize:])
-	return s.parts.holds(addr) == p
+	return dst
 }
 
 // holder is what a Service says of the address, and where that is; not how much that
@@ -206,18 +198,25 @@ func (x *indexer) standing(addr netip.Addr, by *indexed) standing {
 // compare tells tales, in order of addresses, of the slices that have changed.
 func (x *indexer) compare(old, now *service) {
 	x.tales = x.tales[:0]
-	for sl, in := range slicesOf(old, now) {
-		if in == inBoth {
+	for was, is := range pairs(old.slices(), now.slices()) {
+		if was == is {
 			continue
 		}
-		for i := range sl.Endpoints {
-			t := tale{addr: sl.Endpoints[i].Addr}
-			if s := standingOf(sl.Endpoints[i].Ready, uint32(sl.Created)); in == inOld {
-				t.was = s
-			} else {
-				t.is = s
-			}
-			x.tales = append(x.tales, t)
+		gone := func(i int) {
+			x.tales = append(x.tales, tale{addr: was.Endpoints.Addr(i), was: standingOf(was.Endpoints.Ready(i), uint32(was.Created))})
+		}
+		come := func(i int) {
+			x.tales = append(x.tales, tale{addr: is.Endpoints.Addr(i), is: standingOf(is.Endpoints.Ready(i), uint32(is.Created))})
+		}
+		if inParts(old, now) {
+			unlike(was, is, gone, come)
+			continue
+		}
+		for i := range lenOf(was) {
+			gone(i)
+		}
+		for i := range lenOf(is) {
+			come(i)
 		}
 	}
 	slices.SortFunc(x.tales, func(a, b tale) int { return a.addr.Compare(b.addr) })
@@ -251,51 +250,30 @@ func (x *indexer) complement(old, now *service) {
 			}
 		}
 	}
-	if !any || old.parts != nil && now.parts != nil { // where an address is in one slice
+	if !any || inParts(old, now) {
 		return
 	}
-	for sl, in := range slicesOf(old, now) {
-		for i := range sl.Endpoints {
-			e := &sl.Endpoints[i]
-			if in != inBoth || !some[bits(e.Addr)] {
+	for was, sl := range pairs(old.slices(), now.slices()) {
+		if was != sl {
+			continue
+		}
+		for i := range sl.Endpoints.Len() {
+			addr := sl.Endpoints.Addr(i)
+			if !some[bits(addr)] {
 				continue
 			}
-			at, ok := slices.BinarySearchFunc(x.tales, e.Addr, func(t tale, addr netip.Addr) int { return t.addr.Compare(addr) })
+			at, ok := slices.BinarySearchFunc(x.tales, addr, func(t tale, addr netip.Addr) int { return t.addr.Compare(addr) })
 			if ok && x.tales[at].whole {
-				x.tales[at].is = max(x.tales[at].is, standingOf(e.Ready, uint32(sl.Created)))
+				x.tales[at].is = max(x.tales[at].is, standingOf(sl.Endpoints.Ready(i), uint32(sl.Created)))
 			}
 		}
 	}
 }
 
-// Where a slice is.
-const (
-	inOld = iota
-	inNow
-	inBoth
-)
-
-// slicesOf yields the slices of a Service before and after a change. One that is in both
-// has not changed.
-func slicesOf(old, now *service) iter.Seq2[*registry.Slice, int] {
-	return func(yield func(*registry.Slice, int) bool) {
-		a, b := old.slices(), now.slices()
-		for len(a) > 0 || len(b) > 0 {
-			var sl *registry.Slice
-			in := inNow
-			switch {
-			case len(a) > 0 && len(b) > 0 && a[0] == b[0]:
-				sl, in, a, b = a[0], inBoth, a[1:], b[1:]
-			case len(b) == 0 || len(a) > 0 && a[0].Name < b[0].Name:
-				sl, in, a = a[0], inOld, a[1:]
-			default:
-				sl, b = b[0], b[1:]
-			}
-			if !yield(sl, in) {
-				return
-			}
-		}
-	}
+// inParts says whether a Service has been in parts and still is: then each address is in one
+// slice, and there once.
+func inParts(old, now *service) bool {
+	return old != nil && old.parts != nil && now != nil && now.parts != nil
 }
 
 // slices are those that addresses come from.

@@ -19,19 +19,19 @@ func layoutCluster() []*registry.Service {
 		{Key: key("web"), Exists: true, Slices: []*registry.Slice{{
 			Namespace: "shop", Name: "web-1", Service: "web",
 			Ports: []registry.Port{{Name: "http", Number: 8080}},
-			Endpoints: []registry.Endpoint{
-				{Addr: addr("10.0.0.1"), Hostname: "first", Pod: "web-x", Ready: true},
-				{Addr: addr("10.0.0.2"), Pod: "web-y", Ready: true},
-				{Addr: addr("10.0.0.3"), Pod: "web.with.dots", Ready: true},
-			},
+			Endpoints: registry.NewEndpoints(
+				registry.Endpoint{Addr: addr("10.0.0.1"), Hostname: "first", Pod: "web-x", Ready: true},
+				registry.Endpoint{Addr: addr("10.0.0.2"), Pod: "web-y", Ready: true},
+				registry.Endpoint{Addr: addr("10.0.0.3"), Pod: "web.with.dots", Ready: true},
+			),
 		}}},
 		{Key: key("empty"), Exists: true, Object: &registry.Object{Ports: []registry.Port{{Name: "http", Number: 80}}}, Slices: []*registry.Slice{{
 			Namespace: "shop", Name: "empty-1", Service: "empty",
-			Endpoints: []registry.Endpoint{{Addr: addr("10.0.1.1")}},
+			Endpoints: registry.NewEndpoints(registry.Endpoint{Addr: addr("10.0.1.1")}),
 		}}},
 		{Key: key("closing"), Exists: true, Slices: []*registry.Slice{{
 			Namespace: "shop", Name: "closing-1", Service: "closing",
-			Endpoints: []registry.Endpoint{{Addr: addr("10.0.2.1"), Serving: true, Terminating: true}},
+			Endpoints: registry.NewEndpoints(registry.Endpoint{Addr: addr("10.0.2.1"), Serving: true, Terminating: true}),
 		}}},
 	}
 }

@@ -136,12 +136,13 @@ func TestForgottenNames(t *testing.T) {
 	}
 	b.SetNodes([]*registry.Node{{Name: "n1", Zone: "a", Region: "r"}})
 	stays := behind("stays", "shop", "-/a/10.0.0.1")
-	stays.Slices[0].Endpoints[0].Node, stays.Slices[0].Endpoints[0].Zone = "n1", "a"
+	alter(stays.Slices[0], func(_ int, e *registry.Endpoint) { e.Node, e.Zone = "n1", "a" })
 	b.Build([]*registry.Service{stays}, someTime)
 	for i := range 3 * spareNames {
 		svc := behind("web", "shop", "-/a/10.0.0.2")
-		svc.Slices[0].Endpoints[0].Node = fmt.Sprintf("node-%d", i)
-		svc.Slices[0].Endpoints[0].Zone = fmt.Sprintf("zone-%d", i)
+		alter(svc.Slices[0], func(_ int, e *registry.Endpoint) {
+			e.Node, e.Zone = fmt.Sprintf("node-%d", i), fmt.Sprintf("zone-%d", i)
+		})
 		b.Build([]*registry.Service{svc}, someTime)
 	}
 	if n := b.ids.len(); n > 2*spareNames {

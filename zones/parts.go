@@ -110,7 +110,7 @@ func (r *rrset) find(endpoint uint32) (*piece, uint32) {
 
 // guided is how many endpoints share an entry of a guide, which is the piece that the
 // first of them is in: the others are in that or one of the next few.
-const guided = 128
+const guided = 64
 
 func guide(pieces []piece, n int) []uint16 {
 	g, i := make([]uint16, (n+guided-1)/guided), 0
@@ -150,18 +150,34 @@ func (r *rrset) octets() int {
 	return len(r.wire) / max(1, r.len())
 }
 
+// has says whether a portion of another list is in this, too.
+func (p *parts) has(q *portion) bool {
+	return int(q.id) < len(p.at) && int(p.at[q.id]) < len(p.list) && p.list[p.at[q.id]] == q
+}
+
 // file notes which portion has each name and address. It fails if two portions have one.
-func (p *parts) file(had *parts, made []*portion) bool {
+func (p *parts) file(r *room, had *parts, made []*portion) bool {
 	var gone []*portion
 	if had != nil {
 		p.names, p.addrs = had.names, had.addrs
 		for _, q := range had.list {
-			if int(p.at[q.id]) >= len(p.list) || p.list[p.at[q.id]] != q {
+			if !p.has(q) {
 				gone = append(gone, q)
 			}
 		}
 	}
-	return refile(&p.names, labelsOf(gone), labelsOf(made)) && refile(&p.addrs, addressesOf(gone), addressesOf(made))
+	r.gone, r.come = appendLabels(r.gone[:0], gone), appendLabels(r.come[:0], made)
+	ok := refile(&p.names, r.gone, r.come, false)
+	clear(r.gone) // which would keep the portions' texts
+	clear(r.come)
+	if !ok {
+		return false
+	}
+	r.gone, r.come = appendAddresses(r.gone[:0], gone), appendAddresses(r.come[:0], made)
+	ok = refile(&p.addrs, r.gone, r.come, true)
+	clear(r.gone)
+	clear(r.come)
+	return ok
 }
 
 // filed is a name or an address, and the portion that has it.
@@ -170,28 +186,31 @@ type filed struct {
 	id  uint32
 }
 
-func labelsOf(list []*portion) (out []filed) {
+func appendLabels(dst []filed, list []*portion) []filed {
 	for _, p := range list {
 		for i := range p.labels {
-			out = append(out, filed{p.labels[i].name, p.id})
+			dst = append(dst, filed{p.labels[i].name, p.id})
 		}
 	}
-	return out
+	return dst
 }
 
-func addressesOf(list []*portion) (out []filed) {
+func appendAddresses(dst []filed, list []*portion) []filed {
 	for _, p := range list {
 		for _, f := range p.families() {
+			all := string(f.wire) // one text, of which each address is a part
 			for _, i := range f.order {
-				out = append(out, filed{string(f.record(i)[fixedSize:]), p.id})
+				at := int(i) * f.size
+				dst = append(dst, filed{all[at+fixedSize : at+f.size], p.id})
 			}
 		}
 	}
-	return out
+	return dst
 }
 
-// refile makes a table of what was there before one of what is there now.
-func refile(in *table[uint32], before, now []filed) bool {
+// refile makes a table of what was there before one of what is there now. Keys that are cut
+// from longer texts are copied, so that the table does not keep those.
+func refile(in *table[uint32], before, now []filed, cut bool) bool {
 	for _, list := range [][]filed{before, now} {
 		byKey := func(a, b filed) int { return cmp.Or(strings.Compare(a.key, b.key), cmp.Compare(a.id, b.id)) }
 		if !slices.IsSortedFunc(list, byKey) {
@@ -210,7 +229,11 @@ func refile(in *table[uint32], before, now []filed) bool {
 			if _, had := e.getString(now[0].key); had {
 				return false
 			}
-			e.set(now[0].key, now[0].id)
+			key := now[0].key
+			if cut {
+				key = strings.Clone(key)
+			}
+			e.set(key, now[0].id)
 			now = now[1:]
 		default:
 			if before[0].id != now[0].id {

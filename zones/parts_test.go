@@ -38,7 +38,6 @@ func newCrowd(seed uint64, n int) *crowd {
 func (c *crowd) slice() *registry.Slice {
 	if n := len(c.svc.Slices); n > 0 && c.r.IntN(4) > 0 {
 		sl := *c.svc.Slices[c.r.IntN(n)]
-		sl.Endpoints = slices.Clone(sl.Endpoints)
 		return &sl
 	}
 	sl := &registry.Slice{Namespace: "shop", Name: fmt.Sprintf("web-%03d", c.r.IntN(1000)), Service: "web", Created: int64(c.r.IntN(5))}
@@ -47,7 +46,7 @@ func (c *crowd) slice() *registry.Slice {
 		sl.Ports = append(sl.Ports, registry.Port{Name: "metrics", Number: 9090})
 	}
 	for range 1 + c.r.IntN(6) {
-		sl.Endpoints = append(sl.Endpoints, c.pod()...)
+		extend(sl, c.pod()...)
 	}
 	return sl
 }
@@ -102,13 +101,14 @@ func (c *crowd) change(sl *registry.Slice) {
 // step makes a random change and returns the Service as it is then.
 func (c *crowd) step() *registry.Service {
 	sl := c.slice()
-	one := func() *registry.Endpoint { return &sl.Endpoints[c.r.IntN(len(sl.Endpoints))] }
+	list := sl.Endpoints.List()
+	one := func() *registry.Endpoint { return &list[c.r.IntN(len(list))] }
 	switch k := c.r.IntN(100); {
-	case len(sl.Endpoints) == 0 || k < 20:
-		sl.Endpoints = append(sl.Endpoints, c.pod()...)
+	case len(list) == 0 || k < 20:
+		list = append(list, c.pod()...)
 	case k < 45:
-		at := c.r.IntN(len(sl.Endpoints))
-		sl.Endpoints = slices.Delete(sl.Endpoints, at, at+1)
+		at := c.r.IntN(len(list))
+		list = slices.Delete(list, at, at+1)
 	case k < 60:
 		*one() = c.endpoint()
 	case k < 70:
@@ -116,8 +116,8 @@ func (c *crowd) step() *registry.Service {
 		e.Ready, e.Serving, e.Terminating = c.r.IntN(2) == 0, c.r.IntN(2) == 0, c.r.IntN(2) == 0
 	case k < 75:
 		if hints := registry.NewHints([]string{pick(c.world, worldZones...)}, nil); c.r.IntN(2) == 0 {
-			for i := range sl.Endpoints {
-				sl.Endpoints[i].Hints = hints
+			for i := range list {
+				list[i].Hints = hints
 			}
 		}
 	case k < 78: // all of them
@@ -125,14 +125,12 @@ func (c *crowd) step() *registry.Service {
 		ready := c.r.IntN(3) > 0
 		for i := range c.svc.Slices {
 			s := *c.svc.Slices[i]
-			s.Endpoints = slices.Clone(s.Endpoints)
-			for j := range s.Endpoints {
-				e := &s.Endpoints[j]
+			alter(&s, func(_ int, e *registry.Endpoint) {
 				e.Hints = registry.Hints{}
 				if e.Ready = ready; hints && e.Zone != "" {
 					e.Hints = registry.NewHints([]string{e.Zone}, nil)
 				}
-			}
+			})
 			c.change(&s)
 		}
 	case k < 84:
@@ -142,7 +140,7 @@ func (c *crowd) step() *registry.Service {
 		}
 		c.svc.Object = &registry.Object{Annotations: values[c.r.IntN(len(values))]}
 	case k < 87: // in two slices
-		*one() = c.svc.Slices[0].Endpoints[0:1:1][0]
+		*one() = c.svc.Slices[0].Endpoints.At(0)
 	case k < 89:
 		one().Hostname = "web-0"
 	case k < 91:
@@ -154,6 +152,7 @@ func (c *crowd) step() *registry.Service {
 		svc := c.svc
 		return &svc
 	}
+	sl.Endpoints = registry.NewEndpoints(list...)
 	c.change(sl)
 	svc := c.svc
 	return &svc
@@ -239,8 +238,8 @@ func (c *crowd) compareExplanations(t *testing.T, one, two *Set) {
 	names := slices.Clone(worldNames)
 	for range 10 {
 		sl := pick(c.world, c.svc.Slices...)
-		for i := range sl.Endpoints {
-			names = append(names, pick(c.world, sl.Endpoints[i].Pod, dashed(sl.Endpoints[i].Addr))+".")
+		for _, e := range sl.Endpoints.All() {
+			names = append(names, pick(c.world, e.Pod, dashed(e.Addr))+".")
 		}
 	}
 	for _, name := range names {
@@ -267,7 +266,7 @@ func podsOfBothFamilies() *registry.Service {
 		}
 		for j, e := range podOfBothFamilies(i) {
 			sl := svc.Slices[len(svc.Slices)-2+j]
-			sl.Endpoints = append(sl.Endpoints, e)
+			extend(sl, e)
 		}
 	}
 	slices.SortFunc(svc.Slices, func(a, b *registry.Slice) int { return strings.Compare(a.Name, b.Name) })
@@ -303,8 +302,9 @@ func TestPodsOfBothFamiliesInParts(t *testing.T) {
 		at := r.IntN(100)
 		for j, e := range podOfBothFamilies(2000 + change) {
 			sl := *next.Slices[i+j*half]
-			sl.Endpoints = slices.Clone(sl.Endpoints)
-			sl.Endpoints[at] = e
+			list := sl.Endpoints.List()
+			list[at] = e
+			sl.Endpoints = registry.NewEndpoints(list...)
 			next.Slices[i+j*half] = &sl
 		}
 		svc = &next

@@ -188,7 +188,7 @@ func system(name, label string, addrs ...string) *registry.Service {
 	}
 	sl := &registry.Slice{Namespace: "kube-system", Name: name + "-1", Service: name}
 	for _, a := range addrs {
-		sl.Endpoints = append(sl.Endpoints, registry.Endpoint{Addr: netip.MustParseAddr(a), Node: "n1", Zone: "a", Region: "r", Ready: true, Serving: true})
+		extend(sl, registry.Endpoint{Addr: netip.MustParseAddr(a), Node: "n1", Zone: "a", Region: "r", Ready: true, Serving: true})
 	}
 	svc.Slices = []*registry.Slice{sl}
 	return svc

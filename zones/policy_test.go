@@ -91,7 +91,8 @@ func serving(t testing.TB, knobs string, endpoints ...string) *registry.Service 
 			svc.Slices = append(svc.Slices, &registry.Slice{Namespace: "shop", Name: slice, Service: "web"})
 		}
 		sl := svc.Slices[i]
-		sl.Endpoints, sl.Created, sl.Ports = append(sl.Endpoints, e), max(sl.Created, created), ports
+		extend(sl, e)
+		sl.Created, sl.Ports = max(sl.Created, created), ports
 	}
 	slices.SortFunc(svc.Slices, func(a, b *registry.Slice) int { return strings.Compare(a.Name, b.Name) })
 	return svc
@@ -688,12 +689,11 @@ func TestNoPolicyIsEmpty(t *testing.T) {
 		settings, _ := k.set.cfg.zones[0].knobs.settings(svc)
 		merged := map[netip.Addr]condition{}
 		for _, sl := range svc.Slices {
-			for i := range sl.Endpoints {
-				e := &sl.Endpoints[i]
+			for _, e := range sl.Endpoints.All() {
 				if c, ok := merged[e.Addr]; ok {
-					merged[e.Addr] = c.with(conditionOf(e))
+					merged[e.Addr] = c.with(conditionOf(&e))
 				} else {
-					merged[e.Addr] = conditionOf(e)
+					merged[e.Addr] = conditionOf(&e)
 				}
 			}
 		}

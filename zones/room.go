@@ -31,6 +31,12 @@ type room struct {
 	picked    []uint32
 	text      []byte
 	was, now  []input // of slices that changed
+	drafted   []input // of portions that are to be made anew, one after the other
+
+	gone, come []filed // names or addresses of portions
+
+	portRoom  []portName
+	lastPorts []portName // those of the Service before, which has them
 
 	placeAt        map[where]uint32
 	known          map[placeNames]where
@@ -70,5 +76,5 @@ func (r *room) anew() *room {
 
 // isLarge says whether it keeps more than the next compiles will need, most likely.
 func (r *room) isLarge() bool {
-	return max(cap(r.eps), cap(r.was), cap(r.now)) > 8*r.sizes.whole || len(r.known) > 1<<16
+	return max(cap(r.eps), cap(r.was), cap(r.now), cap(r.drafted), cap(r.gone), cap(r.come)) > 8*r.sizes.whole || len(r.known) > 1<<16
 }

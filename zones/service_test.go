@@ -18,12 +18,26 @@ func behind(name, namespace string, endpoints ...string) *registry.Service {
 	sl := &registry.Slice{Namespace: namespace, Name: name + "-1", Service: name, Ports: []registry.Port{{Name: "http", Number: 80}}}
 	for _, text := range endpoints {
 		part := strings.Split(strings.TrimSuffix(strings.ReplaceAll(text, "-/", "/"), "!"), "/")
-		sl.Endpoints = append(sl.Endpoints, registry.Endpoint{
+		extend(sl, registry.Endpoint{
 			Hostname: part[0], Pod: part[1], Addr: netip.MustParseAddr(part[2]),
 			Ready: !strings.HasSuffix(text, "!"), Serving: true,
 		})
 	}
 	return &registry.Service{Key: registry.Key{Namespace: namespace, Name: name}, Exists: true, Slices: []*registry.Slice{sl}}
+}
+
+// extend adds endpoints to a slice that nobody has yet.
+func extend(sl *registry.Slice, more ...registry.Endpoint) {
+	sl.Endpoints = registry.NewEndpoints(append(sl.Endpoints.List(), more...)...)
+}
+
+// alter changes those of such a slice.
+func alter(sl *registry.Slice, change func(i int, e *registry.Endpoint)) {
+	list := sl.Endpoints.List()
+	for i := range list {
+		change(i, &list[i])
+	}
+	sl.Endpoints = registry.NewEndpoints(list...)
 }
 
 func answers(t *testing.T, set *Set, name string, typ uint16) string {

@@ -76,8 +76,7 @@ func (w *Weights) find(host, pod string, addr netip.Addr, node, zone string) (n 
 func (w *Weights) unused(svc *registry.Service) (entries []string, all int) {
 	named, addrs := maps.Clone(w.named), maps.Clone(w.addrs)
 	for _, sl := range svc.Slices {
-		for i := range sl.Endpoints {
-			e := &sl.Endpoints[i]
+		for _, e := range sl.Endpoints.All() {
 			delete(named, weighed{weighedEndpoint, strings.ToLower(e.Hostname)})
 			delete(named, weighed{weighedEndpoint, strings.ToLower(e.Pod)})
 			delete(named, weighed{weighedNode, strings.ToLower(e.Node)})

@@ -175,7 +175,7 @@ const bindMax = 100
 func tooMany(svc *registry.Service, store *zones.Store, in []zones.Zone) (text string) {
 	endpoints := 0
 	for _, slice := range svc.Slices {
-		endpoints += len(slice.Endpoints)
+		endpoints += slice.Endpoints.Len()
 	}
 	if endpoints <= bindMax || svc.Object != nil && svc.Object.IsExternalName {
 		return ""

@@ -88,6 +88,9 @@ type Server struct {
 	// JSONOnly is a server, or a proxy before it, that has no protobuf. Like Freshness it
 	// is not changed any more after the first request.
 	JSONOnly bool
+	// Minor is the second number of the server's version, which begins with 1. It may be
+	// changed while nobody asks. Where it is empty the version is not told.
+	Minor string
 
 	mux *http.ServeMux
 
@@ -135,6 +138,7 @@ func New() *Server {
 		faults:    newFaults(),
 		listed:    map[string]uint64{},
 	}
+	s.mux.HandleFunc("GET /version", s.serveVersion)
 	for kind, k := range kinds {
 		base := "/apis/" + k.group.String()
 		if k.group.Group == "" {

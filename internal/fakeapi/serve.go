@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 )
 
 // ServeHTTP answers a request.
@@ -22,6 +23,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mux.ServeHTTP(w, r)
+}
+
+func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) {
+	if s.Minor == "" {
+		s.format(r).refuse(w, status(http.StatusNotFound, metav1.StatusReasonNotFound, "the server does not tell its version"))
+		return
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	json.NewEncoder(w).Encode(version.Info{Major: "1", Minor: s.Minor, GitVersion: "v1." + s.Minor + ".0"})
 }
 
 func (s *Server) serve(w http.ResponseWriter, hr *http.Request, kind string) {

@@ -58,6 +58,9 @@ func (w *wires) RoundTrip(r *http.Request) (*http.Response, error) {
 		media += ";stream=watch"
 	}
 	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	if w.of[resource] == nil {
+		return &http.Response{StatusCode: http.StatusNotFound, Request: r, Header: http.Header{}, Body: http.NoBody}, nil
+	}
 	return &http.Response{
 		StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: -1, Request: r,
 		Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(w.of[resource]),
@@ -119,9 +122,8 @@ func benchmarkEvent(b *testing.B, media string, slices, endpoints int) {
 	quiet, end := io.Pipe()
 	defer end.Close()
 	w := &wires{media: media, of: map[string]io.Reader{"endpointslices": io.MultiReader(&initial, more)}}
-	for _, k := range []*kind{services, nodes} {
-		w.of[k.resource] = io.MultiReader(bytes.NewReader(initialEnd(b, media, k)), quiet)
-	}
+	w.of[services.resource] = io.MultiReader(bytes.NewReader(event(b, media, "ADDED", service("web"))), bytes.NewReader(initialEnd(b, media, services)), quiet)
+	w.of[nodes.resource] = io.MultiReader(bytes.NewReader(initialEnd(b, media, nodes)), quiet)
 	source, err := newSource(&rest.Config{Host: "http://cluster", Transport: w}, "test", []string{""}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
@@ -131,6 +133,9 @@ func benchmarkEvent(b *testing.B, media string, slices, endpoints int) {
 	ended := make(chan error)
 	go func() { ended <- source.Run(ctx, store) }()
 	<-store.Synced()
+	if svc := store.Snapshot("shop", "web"); len(svc.Slices) != slices {
+		b.Fatalf("%d slices", len(svc.Slices))
+	}
 	f := store.Follow("shop", "web")
 	f.Take()
 	b.SetBytes(int64(len(changes[0])))
@@ -147,5 +152,30 @@ func benchmarkEvent(b *testing.B, media string, slices, endpoints int) {
 	end.CloseWithError(io.EOF)
 	if err := <-ended; err != nil {
 		b.Fatal(err)
+	}
+}
+
+// BenchmarkList is the answer to a LIST of 1,000 slices, from its octets to what is kept.
+func BenchmarkList(b *testing.B) {
+	const slices = 1000
+	for _, endpoints := range []int{1, 10, 100} {
+		for _, media := range formats {
+			list := &discoveryv1.EndpointSliceList{}
+			for i := range slices {
+				list.Items = append(list.Items, *large(i+1, i, endpoints))
+			}
+			wire := encoded(b, media, list)
+			keep := newSink(&feed{kind: endpointSlices}, registry.NewStore(slog.New(slog.DiscardHandler)).Slices("")).Transformer()
+			b.Run(fmt.Sprintf("endpoints=%d/%s", endpoints, media[strings.LastIndexAny(media, "/.")+1:]), func(b *testing.B) {
+				b.SetBytes(int64(len(wire)))
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := readList(bytes.NewReader(wire), endpointSlices, keep); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/slices, "ns/slice")
+			})
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"reflect"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -13,8 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+
+	"epdns/registry"
 )
 
 // kind is a kind of object that we watch.
@@ -24,15 +26,28 @@ type kind struct {
 	group    schema.GroupVersion
 	example  runtime.Object
 	off      string // what is missed without it
+
+	// decode reads an object in protobuf. Where it is nil, the generated code of the
+	// API type does: of the few objects of such a kind it is good enough.
+	decode func(octets []byte) (*registry.Digest, error)
 }
 
 var (
-	endpointSlices = &kind{"EndpointSlice", "endpointslices", discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, ""}
-	services       = &kind{"Service", "services", corev1.SchemeGroupVersion, &corev1.Service{},
-		"ExternalName is not answered, and a Service without slices does not exist"}
+	endpointSlices = &kind{"EndpointSlice", "endpointslices", discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{},
+		"", registry.DecodeSlice}
+	services = &kind{"Service", "services", corev1.SchemeGroupVersion, &corev1.Service{},
+		"ExternalName is not answered, and a Service without slices does not exist", nil}
 	nodes = &kind{"Node", "nodes", corev1.SchemeGroupVersion, &corev1.Node{},
-		"an endpoint without a zone of its own has none"}
+		"an endpoint without a zone of its own has none", nil}
 )
+
+// is says whether an object of a watch is of the kind.
+func (k *kind) is(o runtime.Object) bool {
+	if a, ok := o.(*arrival); ok {
+		return a.kind == k
+	}
+	return reflect.TypeOf(o) == reflect.TypeOf(k.example)
+}
 
 // fullResource is the resource as a person writes it in a role.
 func (k *kind) fullResource() string {
@@ -60,7 +75,7 @@ func newClient(rc *rest.Config) (*client, error) {
 	rc.UserAgent = userAgent()
 	rc.QPS = -1 // a handful of requests, none of them to be delayed
 	rc.WarningHandler = rest.NoWarnings{}
-	rc.NegotiatedSerializer = serializer.NewCodecFactory(newScheme()).WithoutConversion()
+	rc.NegotiatedSerializer = newCodecs()
 	rc.ContentType = runtime.ContentTypeProtobuf
 	rc.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	if rc.Dial == nil && rc.Transport == nil {

@@ -20,11 +20,13 @@
 // bookmarks take is ended. Either way the next one goes on where it was. Only after
 // a 410, or an event that is an error or can't be decoded, the state is read again.
 //
-// The initial state comes as a streaming list ("watchlist") where the server has
-// it, each object of which is let go of as soon as what is kept has been taken from it.
-// Some servers and proxies never send the bookmark that ends it; once no further object
-// has come for [Source.SyncDeadline] the source goes over to LIST and WATCH ("list") for
-// good, provided that the LIST is answered.
+// The initial state comes as the answer to a LIST ("list") where the server is known to send
+// that object by object, as it does from 1.33 on, else as a streaming list ("watchlist")
+// if it has them. Either way an object is let go of as soon as what is kept has been taken
+// from it, and of an EndpointSlice in protobuf only that is decoded at all. Some servers
+// and proxies never send the bookmark that ends a streaming list; once no further object
+// has come for [Source.SyncDeadline] the source goes over to LIST for good, provided that
+// it is answered.
 //
 // # Rights
 //

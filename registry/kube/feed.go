@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptrace"
-	"reflect"
 	"sync"
 	"time"
 
@@ -82,7 +81,7 @@ func newFeed(src *Source, k *kind, namespace string, c rest.Interface) *feed {
 func (f *feed) run(ctx context.Context, to cache.TransformingStore, off func()) error {
 	f.lister.keep = to.Transformer()
 	pause, within := backoff(), backoff()
-	reflector := cache.NewReflectorWithOptions(f.lister, f.kind.example, to, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(f.lister, nil, to, cache.ReflectorOptions{ // overheard looks at the types
 		Name:    f.kind.resource + " in " + f.scope(),
 		Backoff: &within,
 	})
@@ -272,7 +271,7 @@ func (f *feed) overheard(e watch.Event) (pass bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e.Type != watch.Error {
-		if pass = reflect.TypeOf(e.Object) == reflect.TypeOf(f.kind.example); !pass {
+		if pass = f.kind.is(e.Object); !pass {
 			f.status.Skipped++
 		}
 		if f.initial && e.Type == watch.Added {

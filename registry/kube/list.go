@@ -21,15 +21,16 @@ import (
 // listReader reads one answer.
 type listReader struct {
 	kind *kind
-	keep cache.TransformFunc // what is kept of an object; it must be a runtime.Object
+	keep cache.TransformFunc // what is kept of an API object; it must be a runtime.Object
 	out  internalversion.List
-	buf  []byte // of the item that is being read
+	buf  []byte // of the item in protobuf that is being read
 }
 
 // protobufMark is what an answer in protobuf begins with, before a runtime.Unknown.
 var protobufMark = []byte("k8s\x00")
 
-// readList returns a list of what keep makes of each item.
+// readList returns a list of what is kept of each item: what keep makes of an API object,
+// or a digest where the kind has a decoder for the octets that came.
 func readList(body io.Reader, k *kind, keep cache.TransformFunc) (runtime.Object, error) {
 	l := &listReader{kind: k, keep: keep}
 	// Items have a few kilobytes; the body comes in frames of 16.
@@ -89,6 +90,9 @@ func (l *listReader) protobuf(in *bufio.Reader) (kind string, err error) {
 				case listMeta:
 					return l.message(in, size, &l.out.ListMeta)
 				case listItems:
+					if l.kind.decode != nil {
+						return l.decodeItem(in, size)
+					}
 					return l.item(func(o runtime.Object) error { return l.message(in, size, o.(unmarshaler)) })
 				}
 				return skip(in, size)
@@ -177,19 +181,40 @@ func skip(in *bufio.Reader, size int64) error {
 // three megabytes.
 const maxMessage = 64 << 20
 
-// message reads a message of some size. Decoded objects have no part of buf.
-func (l *listReader) message(in *bufio.Reader, size int64, to unmarshaler) error {
+// octets reads some octets into buf, where they are until the next ones come.
+func (l *listReader) octets(in *bufio.Reader, size int64) ([]byte, error) {
 	if size > maxMessage {
-		return fmt.Errorf("an object of %d octets", size)
+		return nil, fmt.Errorf("an object of %d octets", size)
 	}
 	if int64(cap(l.buf)) < size {
 		l.buf = make([]byte, size)
 	}
 	l.buf = l.buf[:size]
-	if _, err := io.ReadFull(in, l.buf); err != nil {
+	_, err := io.ReadFull(in, l.buf)
+	return l.buf, err
+}
+
+// message reads a message of some size. Decoded objects have no part of buf.
+func (l *listReader) message(in *bufio.Reader, size int64, to unmarshaler) error {
+	octets, err := l.octets(in, size)
+	if err != nil {
 		return err
 	}
-	return to.Unmarshal(l.buf)
+	return to.Unmarshal(octets)
+}
+
+// decodeItem reads an item of a kind that has a decoder of its own.
+func (l *listReader) decodeItem(in *bufio.Reader, size int64) error {
+	octets, err := l.octets(in, size)
+	if err != nil {
+		return fmt.Errorf("items[%d]: %w", len(l.out.Items), err)
+	}
+	d, err := l.kind.decode(octets)
+	if err != nil {
+		return fmt.Errorf("items[%d]: %w", len(l.out.Items), err)
+	}
+	l.out.Items = append(l.out.Items, digest{d})
+	return nil
 }
 
 func (l *listReader) json(in *bufio.Reader) (kind string, err error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -46,6 +47,11 @@ func encoded(t testing.TB, media string, o runtime.Object) []byte {
 // whole keeps all of an object.
 func whole(o any) (any, error) { return o, nil }
 
+// digested is what is kept of a slice, however it came.
+func digested(o any) (any, error) {
+	return digest{registry.NewStore(slog.New(slog.DiscardHandler)).Slices("").Digest(o.(*discoveryv1.EndpointSlice))}, nil
+}
+
 var formats = []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON}
 
 func sliceList(n int) *discoveryv1.EndpointSliceList {
@@ -58,26 +64,44 @@ func sliceList(n int) *discoveryv1.EndpointSliceList {
 	return list
 }
 
+func serviceList(n int) *corev1.ServiceList {
+	list := &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "77", Continue: "more"}}
+	for i := range n {
+		list.Items = append(list.Items, *service(fmt.Sprint("web-", i)))
+	}
+	return list
+}
+
 // What is read is what was sent, in whatever pieces it comes.
 func TestReadList(t *testing.T) {
 	for _, media := range formats {
 		for _, n := range []int{0, 1, 200} {
-			list := sliceList(n)
-			wire := encoded(t, media, list)
-			for how, in := range map[string]io.Reader{"at once": bytes.NewReader(wire), "one octet at a time": iotest.OneByteReader(bytes.NewReader(wire))} {
-				got, err := readList(in, endpointSlices, whole)
-				if err != nil {
-					t.Errorf("%s, %d items, %s: %v", media, n, how, err)
-					continue
-				}
-				out := got.(*internalversion.List)
-				if !equality.Semantic.DeepEqual(out.ListMeta, list.ListMeta) || len(out.Items) != n {
-					t.Errorf("%s, %d items, %s: %d items and %+v", media, n, how, len(out.Items), out.ListMeta)
-					continue
-				}
-				for i := range out.Items {
-					if !equality.Semantic.DeepEqual(out.Items[i], &list.Items[i]) {
-						t.Errorf("%s, %s, items[%d]: %+v, want %+v", media, how, i, out.Items[i], list.Items[i])
+			slices, services_ := sliceList(n), serviceList(n)
+			for _, c := range []struct {
+				kind *kind
+				list runtime.Object
+				keep cache.TransformFunc
+				item func(i int) any
+			}{
+				{endpointSlices, slices, digested, func(i int) any { return &slices.Items[i] }},
+				{services, services_, whole, func(i int) any { return &services_.Items[i] }},
+			} {
+				wire := encoded(t, media, c.list)
+				for how, in := range map[string]io.Reader{"at once": bytes.NewReader(wire), "one octet at a time": iotest.OneByteReader(bytes.NewReader(wire))} {
+					got, err := readList(in, c.kind, c.keep)
+					if err != nil {
+						t.Errorf("%s, %d %ss, %s: %v", media, n, c.kind.name, how, err)
+						continue
+					}
+					out := got.(*internalversion.List)
+					if !equality.Semantic.DeepEqual(out.ListMeta, slices.ListMeta) || len(out.Items) != n {
+						t.Errorf("%s, %d %ss, %s: %d items and %+v", media, n, c.kind.name, how, len(out.Items), out.ListMeta)
+						continue
+					}
+					for i := range out.Items {
+						if want, _ := c.keep(c.item(i)); !reflect.DeepEqual(out.Items[i], want) {
+							t.Fatalf("%s, %s, items[%d]: %+v, want %+v", media, how, i, out.Items[i], want)
+						}
 					}
 				}
 			}
@@ -187,7 +211,7 @@ func TestStreamingListIsDigested(t *testing.T) {
 		t.Fatal(err)
 	}
 	svc := store.Snapshot("shop", "web")
-	if len(svc.Slices) != 1 || len(svc.Slices[0].Endpoints) != 1 || svc.Slices[0].Endpoints[0].Addr.String() != "10.0.0.3" {
+	if len(svc.Slices) != 1 || svc.Slices[0].Endpoints.Len() != 1 || svc.Slices[0].Endpoints.Addr(0).String() != "10.0.0.3" {
 		t.Errorf("%+v", svc)
 	}
 	if st := source.feeds[0].snapshot(); st.Skipped != 1 {

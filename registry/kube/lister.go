@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"io"
 	"reflect"
 	"strings"
 	"sync"
@@ -39,12 +40,20 @@ func newLister(f *feed, c rest.Interface) *lister {
 	l := &lister{feed: f}
 	l.ListWatch = &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
 			body, err := request(&opts).Stream(ctx)
 			if err != nil {
 				return nil, err
 			}
 			defer body.Close()
-			return readList(body, f.kind, l.keep)
+			stalled := time.AfterFunc(listSilence, cancel)
+			defer stalled.Stop()
+			list, err := readList(moving{body, func() { stalled.Reset(listSilence) }}, f.kind, l.keep)
+			if err != nil && ctx.Err() != nil {
+				err = errNoAnswer
+			}
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.Watch = true
@@ -54,9 +63,27 @@ func newLister(f *feed, c rest.Interface) *lister {
 	return l
 }
 
-// listTimeout ends a LIST that gets no further. The API server itself gives up
-// after a minute.
-const listTimeout = 2 * time.Minute
+const (
+	// listTimeout is how long a LIST may take. The API server itself gives up after a
+	// minute.
+	listTimeout = 2 * time.Minute
+
+	// listSilence is how long the answer to a LIST may bring nothing once it has begun. An
+	// API server may be busy with its garbage for seconds.
+	listSilence = 30 * time.Second
+)
+
+// moving is a body that tells when it is read.
+type moving struct {
+	io.Reader
+	moved func()
+}
+
+func (m moving) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	m.moved()
+	return n, err
+}
 
 // errNoStreaming makes the reflector LIST instead: it does so after any error of a
 // streaming list.
@@ -89,7 +116,7 @@ func (l *lister) ListWithContext(ctx context.Context, opts metav1.ListOptions) (
 
 func (l *lister) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
-	if initial && l.feed.src.streaming.Load() != streamingOn {
+	if initial && !l.feed.src.streams(ctx) {
 		return nil, errNoStreaming
 	}
 	wctx := l.feed.opening(ctx, initial)

@@ -22,6 +22,8 @@ type pipe struct {
 	cutsEarly    atomic.Bool  // connections end before an answer
 	stuck        atomic.Bool  // requests get no answer
 	holdsStreams atomic.Bool  // streaming lists get no answer
+	holdsVersion atomic.Bool  // nor does who asks for the server's version
+	stalls       atomic.Bool  // answers to LISTs are no more than a head
 	pause        atomic.Int64 // nanoseconds before each piece of an answer
 
 	mu      sync.Mutex
@@ -39,7 +41,8 @@ func (p *pipe) RoundTrip(r *http.Request) (*http.Response, error) {
 	if trace := httptrace.ContextClientTrace(ctx); p.connects.Load() && trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{})
 	}
-	if p.stuck.Load() || p.holdsStreams.Load() && r.URL.Query().Get("sendInitialEvents") == "true" {
+	holdsThis := p.holdsVersion.Load() && r.URL.Path == "/version"
+	if p.stuck.Load() || holdsThis || p.holdsStreams.Load() && r.URL.Query().Get("sendInitialEvents") == "true" {
 		defer cancel(nil)
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -49,6 +52,9 @@ func (p *pipe) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Unlock()
 	body, out := io.Pipe()
 	w := &pipeWriter{header: http.Header{}, out: out, ready: make(chan struct{}), pause: time.Duration(p.pause.Load()), gone: ctx.Done()}
+	if p.stalls.Load() && r.URL.Path != "/version" && !r.URL.Query().Has("watch") {
+		w.pause = time.Hour
+	}
 	stop := context.AfterFunc(ctx, func() { out.CloseWithError(context.Cause(ctx)) })
 	go func() {
 		defer stop()
@@ -105,6 +111,7 @@ func (w *pipeWriter) Write(b []byte) (int, error) {
 		select {
 		case <-time.After(w.pause):
 		case <-w.gone:
+			return 0, context.Canceled
 		}
 	}
 	return w.out.Write(b)

@@ -26,10 +26,10 @@ var (
 func (s *sink[T]) Add(object any) error { return s.Update(object) }
 
 func (s *sink[T]) Update(object any) error {
-	o, ok := object.(T)
-	s.feed.event(ok)
-	if ok {
-		s.to.Put(o)
+	d := s.digest(object)
+	s.feed.event(d != nil)
+	if d != nil {
+		s.to.PutDigest(d)
 	}
 	return nil
 }
@@ -39,10 +39,10 @@ func (s *sink[T]) Delete(object any) error {
 	if t, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = t.Obj
 	}
-	o, ok := object.(T)
-	s.feed.event(ok)
-	if ok {
-		s.to.Delete(o)
+	d := s.digest(object)
+	s.feed.event(d != nil)
+	if d != nil {
+		s.to.DeleteDigest(d)
 	}
 	return nil
 }
@@ -50,12 +50,9 @@ func (s *sink[T]) Delete(object any) error {
 func (s *sink[T]) Replace(objects []any, _ string) error {
 	list := make([]*registry.Digest, 0, len(objects))
 	for _, object := range objects {
-		switch o := object.(type) {
-		case digest:
-			list = append(list, o.Digest)
-		case T:
-			list = append(list, s.to.Digest(o))
-		default:
+		if d := s.digest(object); d != nil {
+			list = append(list, d)
+		} else {
 			s.feed.skip()
 		}
 	}
@@ -77,11 +74,27 @@ func (s *sink[T]) Resync() error { return nil }
 // the memory.
 func (s *sink[T]) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
-		if o, ok := object.(T); ok {
-			return digest{s.to.Digest(o)}, nil
+		if d := s.digest(object); d != nil {
+			return digest{d}, nil
 		}
 		return object, nil
 	}
+}
+
+// digest returns what is kept of an object, in whichever form it comes, or nil where it is
+// of another kind.
+func (s *sink[T]) digest(object any) *registry.Digest {
+	switch o := object.(type) {
+	case digest:
+		return o.Digest
+	case *arrival:
+		if o.kind == s.feed.kind {
+			return o.digest
+		}
+	case T:
+		return s.to.Digest(o)
+	}
+	return nil
 }
 
 // digest is known to a reflector as an object with a name.

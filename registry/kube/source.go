@@ -18,24 +18,27 @@ import (
 // Source watches a cluster. It implements [registry.Source].
 type Source struct {
 	// SyncDeadline is how long a streaming list may bring nothing, be it its next
-	// object or its end, before LIST and WATCH are used. It may be changed before Run.
+	// object or its end, before LIST and WATCH are used, and how long to wait for the API
+	// server's version. It may be changed before Run.
 	SyncDeadline time.Duration
 
 	log    *slog.Logger
 	where  string
 	server string
 	link   link
-	feeds  []*feed // two for each namespace, and one for Nodes
+	api    rest.Interface // for what is of no group
+	feeds  []*feed        // two for each namespace, and one for Nodes
 
 	// streaming is what feeds do for their initial state.
-	streaming atomic.Int32
+	streaming    atomic.Int32
+	versionAsked atomic.Bool // and answered: streaming takes it into account
 }
 
 // Values of Source.streaming.
 const (
 	streamingOn    = iota // lists are streamed
 	streamingDoubt        // a stream did not end in time: is LIST any better?
-	streamingOff          // it was: LIST and WATCH from now on
+	streamingOff          // LIST and WATCH from now on: it was, or the server's version says so
 )
 
 var _ registry.Source = (*Source)(nil)
@@ -65,6 +68,7 @@ func newSource(rc *rest.Config, where string, namespaces []string, log *slog.Log
 		where:        where,
 		server:       rc.Host,
 		link:         newLink(log, rc.Host),
+		api:          c.groups[services.group],
 	}
 	for _, ns := range namespaces {
 		s.feeds = append(s.feeds,

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -169,7 +170,7 @@ func (w *world) wantAddresses(service string, want ...string) {
 	}
 	var have []string
 	for _, s := range svc.Slices {
-		for _, e := range s.Endpoints {
+		for _, e := range s.Endpoints.All() {
 			have = append(have, e.Addr.String())
 		}
 	}
@@ -457,6 +458,93 @@ func TestErrorsAtStart(t *testing.T) {
 				}
 				if warned, mended := w.log.lines("level=WARN"), w.log.lines("watching again"); warned == 0 || warned != mended {
 					t.Errorf("%d warnings, %d of them taken back", warned, mended)
+				}
+			})
+		})
+	}
+}
+
+// A server that sends lists object by object is asked for those.
+func TestVersionDecides(t *testing.T) {
+	for _, c := range []struct{ minor, mode string }{
+		{"", "watchlist"},
+		{"32", "watchlist"},
+		{"33", "list"},
+		{"36+", "list"},
+		{"next", "watchlist"},
+	} {
+		t.Run(c.minor, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.api.Minor = c.minor
+				w.run()
+				if !w.synced() {
+					t.Fatal("not synced")
+				}
+				w.wantAddresses("web", "10.0.0.1")
+				w.api.Apply(slice("web", "web-2", "10.0.0.2"))
+				synctest.Wait()
+				w.wantAddresses("web", "10.0.0.1", "10.0.0.2")
+				w.api.Expire()
+				after(time.Second)
+				for _, st := range w.src.Status()[:2] {
+					if st.Mode != c.mode || st.Lists != 2 || !st.Connected {
+						t.Errorf("status %+v, want mode %s and 2 lists", st, c.mode)
+					}
+				}
+				w.wantLines(0, "")
+			})
+		})
+	}
+}
+
+// An answer that has begun and does not go on is given up.
+func TestListThatStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.api.Minor = "33"
+		w.pipe.stalls.Store(true)
+		w.run()
+		after(listSilence + time.Second)
+		if st := w.status(0); st.Synced || st.LastError != errNoAnswer.Error() {
+			t.Errorf("status %+v", st)
+		}
+		w.wantLines(1, "level=WARN msg=\"no connection")
+		w.pipe.stalls.Store(false)
+		after(listSilence + 7*time.Second) // the attempt under way, and the longest pause
+		if st := w.status(0); !w.synced() || st.Mode != "list" {
+			t.Errorf("status %+v", st)
+		}
+		w.wantLines(2, "")
+	})
+}
+
+// A version that was not told is asked for again, and waited for no longer than for a
+// streaming list that brings nothing.
+func TestVersionIsNotTold(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		fault func(*pipe) *atomic.Bool
+		mode  string // meanwhile
+	}{
+		{"no connection", func(p *pipe) *atomic.Bool { return &p.refused }, ""},
+		{"no answer", func(p *pipe) *atomic.Bool { return &p.holdsVersion }, "watchlist"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.api.Minor = "33"
+				c.fault(w.pipe).Store(true)
+				w.run()
+				after(w.src.SyncDeadline + time.Second)
+				if st := w.status(0); st.Mode != c.mode {
+					t.Errorf("status %+v, want mode %q", st, c.mode)
+				}
+				c.fault(w.pipe).Store(false)
+				w.api.Expire()
+				after(7 * time.Second) // the longest pause, with jitter
+				if st := w.status(0); st.Mode != "list" {
+					t.Errorf("status %+v, want mode list", st)
 				}
 			})
 		})

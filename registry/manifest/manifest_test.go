@@ -58,7 +58,7 @@ func describe(store *registry.Store, names ...string) string {
 			continue
 		}
 		for _, s := range svc.Slices {
-			for _, e := range s.Endpoints {
+			for _, e := range s.Endpoints.All() {
 				n += " " + e.Addr.String()
 			}
 		}
@@ -795,7 +795,7 @@ func TestSample(t *testing.T) {
 		if o := w.store.Snapshot("shop", "pg").Object; !o.IsExternalName || o.ExternalName != "db.data.registry.local" {
 			t.Errorf("pg is %+v", o)
 		}
-		for i, e := range w.store.Snapshot("data", "db").Slices[0].Endpoints {
+		for i, e := range w.store.Snapshot("data", "db").Slices[0].Endpoints.All() {
 			if want := fmt.Sprintf("db-%d", i); e.Hostname != want || e.Pod != want || e.Zone == "" || e.Node == "" {
 				t.Errorf("endpoint %+v", e)
 			}
