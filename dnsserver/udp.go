@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"epdns/dnsserver/batch"
+	"epdns/zones"
 )
 
 // udpWorker is one socket and the goroutine that serves it.
 type udpWorker struct {
 	socket    *batch.Socket
 	responder *Responder
-	parsed    []parsed // each query of the batch
-	names     [][]byte // what they ask for
+	parsed    []parsed      // each query of the batch
+	asked     []zones.Asked // what they ask for
 	stats     *counters
 	upstream  *upstream
 	log       *slog.Logger
@@ -88,14 +89,14 @@ func (w *udpWorker) parse(queries []batch.Message) {
 	if len(w.parsed) < len(queries) {
 		w.parsed = make([]parsed, len(queries))
 	}
-	w.names = w.names[:0]
+	w.asked = w.asked[:0]
 	for i := range queries {
 		p := &w.parsed[i]
 		if p.rcode, p.ok = p.query.parse(queries[i].Data); p.ok {
-			w.names = append(w.names, p.name[:p.nameLen])
+			w.asked = append(w.asked, zones.Asked{Name: p.name[:p.nameLen], Type: p.qtype})
 		}
 	}
-	w.responder.answer.LookAhead(w.responder.authority.Load(), w.names)
+	w.responder.answer.LookAhead(w.responder.authority.Load(), w.asked)
 }
 
 // respond is the reply to a query that is parsed.

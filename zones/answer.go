@@ -1,7 +1,6 @@
 package zones
 
 import (
-	"encoding/binary"
 	"math"
 	"math/bits"
 	"net/netip"
@@ -67,19 +66,12 @@ type Answer struct {
 	fitting  int      // endpoints whose SRV records fit, about
 	segments []segment
 	decision decision
-	appended []appended // SRV records in the message
+	appended []appended // SRV records in the message, but for those of appendTogether
 	seen     []uint32   // round in which a node's addresses were appended last
 	round    uint32
-	ahead    []*service // for LookAhead, and what it came to
+	ahead    []ahead // for LookAhead, and what it came to
 	looked   int
 	inner    *Answer // that an explanation is of, nil before the first
-}
-
-// appended is where in the message an SRV record is, and which one.
-type appended struct {
-	at     int
-	record uint32
-	in     *piece // nil where the set is of one part
 }
 
 // maxChain is how many aliases are followed inside our zones: more are a loop or
@@ -238,10 +230,6 @@ func (a *Answer) AppendTo(dst []byte, base, limit, extra int) (out []byte, n Cou
 		cut = a.appendPointers(&w, owner, &n)
 	case a.records.set != nil:
 		cut = a.appendRecords(&w, owner, &n)
-		if a.glue && !cut {
-			w.limit = w.extra
-			a.appendGlue(&w, &n)
-		}
 	}
 	return w.dst, n, cut
 }
@@ -292,14 +280,17 @@ func (a *Answer) appendRecords(w *writer, owner int, n *Counts) (cut bool) {
 		want++ // one more than can fit, so that a cut is noticed
 	}
 	a.rank(want)
-	written := 0
 	if a.glue {
-		written = a.appendSRVs(w, owner, n)
-	} else {
-		written = a.appendAddresses(w, owner)
-		n.Answer += uint16(written)
+		return a.appendTargets(w, owner, n)
 	}
+	written := a.appendAddresses(w, owner)
+	n.Answer += uint16(written)
 	a.decision.written = written
+	return a.cuts(written)
+}
+
+// cuts says whether the answer is cut where the records of so many endpoints are in it.
+func (a *Answer) cuts(written int) bool {
 	return written < len(a.order) && a.service.fit == Truncate
 }
 
@@ -321,18 +312,22 @@ func (a *Answer) appendAddresses(w *writer, owner int) (written int) {
 		if records != nil {
 			k = records[k]
 		}
-		record := wire[int(k)*size:][:size]
-		if size == sizeA { // a copy of a known size takes no call
-			*(*[sizeA]byte)(out) = [sizeA]byte(record)
-		} else {
-			*(*[sizeAAAA]byte)(out) = [sizeAAAA]byte(record)
-		}
+		copyAddress(out, wire[int(k)*size:][:size])
 		if owner != headerSize {
 			setOwner(out, owner)
 		}
 		out = out[size:]
 	}
 	return written
+}
+
+// copyAddress copies an A or AAAA record. A copy of a known size takes no call.
+func copyAddress(dst, record []byte) {
+	if len(record) == sizeA {
+		*(*[sizeA]byte)(dst) = [sizeA]byte(record)
+	} else {
+		*(*[sizeAAAA]byte)(dst) = [sizeAAAA]byte(record)
+	}
 }
 
 // gatherAddresses is appendAddresses where the records are of several parts.
@@ -348,86 +343,6 @@ func (a *Answer) gatherAddresses(w *writer, owner int) (written int) {
 		setOwner(w.dst[at:], owner)
 	}
 	return len(a.order)
-}
-
-// appendSRVs appends SRV records and returns of how many endpoints all are there.
-func (a *Answer) appendSRVs(w *writer, owner int, n *Counts) (written int) {
-	suffix := a.service.suffix
-	dst, most := w.dst, w.limit-len(suffix)
-	list := a.appended[:0]
-	in := 0 // segment
-each:
-	for i, endpoint := range a.order {
-		if i == a.segments[in].end {
-			in++
-		}
-		r := &a.records
-		var of *piece
-		if r.ranking != nil && r.pieces != nil {
-			of, endpoint = r.find(endpoint)
-			r = &of.rrset
-		}
-		for at, after := r.first(endpoint), r.after(endpoint); at < after; at++ {
-			k := r.at(at)
-			record := r.record(k)
-			at := len(dst)
-			if at+len(record) > most {
-				break each
-			}
-			dst = append(append(dst, record...), suffix...)
-			if owner != headerSize {
-				setOwner(dst[at:], owner)
-			}
-			a.segments[in].set(dst[at:])
-			list = append(list, appended{at - w.base, k, of})
-		}
-		written++
-	}
-	w.dst, a.appended = dst, list
-	n.Answer += uint16(len(list))
-	return written
-}
-
-// set writes priority and weight of an SRV record.
-func (s *segment) set(record []byte) {
-	binary.BigEndian.PutUint16(record[fixedSize:], s.priority)
-	if s.scale != 1 {
-		weight := float64(binary.BigEndian.Uint16(record[fixedSize+2:])) * s.scale
-		binary.BigEndian.PutUint16(record[fixedSize+2:], uint16(min(max(1, math.Round(weight)), math.MaxUint16)))
-	}
-}
-
-// appendGlue appends the addresses of the targets of the SRV records just
-// appended, each target once, each of its sets whole or not at all (RFC 2181
-// section 9).
-func (a *Answer) appendGlue(w *writer, n *Counts) {
-	if n := a.service.countNodes(); len(a.seen) < n {
-		a.seen = make([]uint32, n+n/2)
-		a.round = 0
-	}
-	if a.round++; a.round == 0 { // wrapped
-		clear(a.seen)
-		a.round = 1
-	}
-	for _, srv := range a.appended {
-		p, before := a.part, uint32(0)
-		if srv.in != nil {
-			p, before = srv.in.part, srv.in.nodes
-		}
-		node := p.target(srv.record)
-		at := before + p.number(node)
-		if a.seen[at] == a.round {
-			continue
-		}
-		a.seen[at] = a.round
-		if !w.fits(sizeA) {
-			return
-		}
-		target := srv.at + srvTarget
-		v4, v6 := a.ofTarget.addresses(p, node)
-		appendAddrs(w, target, &p.v4.list, v4, n)
-		appendAddrs(w, target, &p.v6.list, v6, n)
-	}
 }
 
 // appendAddrs appends one target's addresses of one family: these records of a list.

@@ -701,6 +701,16 @@ func TestTable(t *testing.T) {
 				if got, ok := tab.get([]byte(k)); !ok || got != v {
 					t.Fatalf("%s: %q is %d, %v; want %d", what, k, got, ok, v)
 				}
+				if got, ok := tab.getString(k); !ok || got != v {
+					t.Fatalf("%s: %q, a string, is %d, %v; want %d", what, k, got, ok, v)
+				}
+			}
+			for range 100 {
+				k := fmt.Sprint(r.IntN(9000))
+				got, ok := tab.get([]byte(k))
+				if v, there := want[k]; ok != there || got != v {
+					t.Fatalf("%s: %q is %d, %v; want %d, %v", what, k, got, ok, v, there)
+				}
 			}
 			for k, v := range tab.all {
 				if want[k] != v {
@@ -710,6 +720,36 @@ func TestTable(t *testing.T) {
 		}
 		check("changed", now, want, now.len())
 		check("before the change", before, frozen, beforeLen)
+	}
+}
+
+// A table of more keys than its lists take has more lists, and what it was before is as it
+// was.
+func TestTableGrows(t *testing.T) {
+	const most = 5 * perList << (lowerBits + upperBits)
+	var now table[int]
+	for n := 0; n < most; {
+		before, had := now, n
+		e := now.edit()
+		for end := n + 1 + most/7; n < end; n++ {
+			e.set(fmt.Sprint(n), n)
+		}
+		now = e.done()
+		for i := range n {
+			key := []byte(fmt.Sprint(i))
+			if got, ok := now.get(key); !ok || got != i {
+				t.Fatalf("of %d keys %s is %d, %v", n, key, got, ok)
+			}
+			if _, ok := before.get(key); ok != (i < had) {
+				t.Fatalf("of %d keys before there is %s: %v", had, key, ok)
+			}
+		}
+		if now.len() != n || n > len(now.top)*perList<<(lowerBits+upperBits) {
+			t.Fatalf("%d keys: length %d, %d pages", n, now.len(), len(now.top))
+		}
+	}
+	if len(now.top) != 8 {
+		t.Errorf("%d pages", len(now.top))
 	}
 }
 

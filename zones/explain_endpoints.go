@@ -226,7 +226,7 @@ func (o *outcomes) readAnswer() {
 	if o.isNegative {
 		return
 	}
-	if o.glue {
+	if o.glue && len(o.appended) > 0 {
 		for at, srv := range o.appended {
 			before := a.numbersBefore()
 			if srv.in != nil {
@@ -236,7 +236,7 @@ func (o *outcomes) readAnswer() {
 		}
 		return
 	}
-	for at, endpoint := range o.order[:o.decision.written] {
+	for at, endpoint := range o.order[:o.decision.written] { // each has one record
 		o.written[a.numbers(endpoint)[0]] = at
 	}
 }

@@ -33,7 +33,9 @@ func (c *compiler) owners() {
 	c.groupLabels()
 	clear(c.taken)
 	for i := range c.labels {
-		if addr, ok := parseDashed([]byte(c.labels[i].name)); ok && dashed(addr) == c.labels[i].name {
+		addr, ok := parseDashed([]byte(c.labels[i].name))
+		c.numeric = c.numeric || ok
+		if ok && dashed(addr) == c.labels[i].name {
 			c.taken[addr] = uint32(i) + 1
 		}
 	}

@@ -28,6 +28,7 @@ type service struct {
 	indexed *indexed // as the index has it, in the first zone
 
 	named     bool       // something has a name of its own
+	numeric   bool       // a host or pod name may be read as an address
 	fallsBack bool       // nobody has the Readiness that is published: the fallback is
 	ports     []portName // by name and protocol
 
@@ -228,14 +229,25 @@ func (s *service) hasAddresses() bool { return s.published.a.n+s.published.aaaa.
 // find is the node of a label below the Service, and the part that it is in: a host
 // name beats a pod name beats an address with dashes.
 func (s *service) find(name []byte) (p *part, node uint32, ok bool) {
+	if '0' <= name[0] && name[0] <= '9' && !s.numeric && s.parts == nil {
+		if addr, ok := parseDashed(name); ok {
+			return s.part.having(addr) // no label can be that
+		}
+	}
 	p, node = s.leads(name), nameless
 	if i, ok := p.searchLabel(name); ok {
 		node = p.labels[i].node
 	} else if addr, ok := parseDashed(name); ok {
-		p = s.holds(addr)
-		if i, ok := p.findAddr(addr); ok {
-			node = p.family(addr).node(i)
-		}
+		return s.holds(addr).having(addr)
+	}
+	return p, node, node&nameless == 0
+}
+
+// having is the node of an address in a part, as find has it.
+func (p *part) having(addr netip.Addr) (_ *part, node uint32, ok bool) {
+	node = nameless
+	if i, ok := p.findAddr(addr); ok {
+		node = p.family(addr).node(i)
 	}
 	return p, node, node&nameless == 0
 }
@@ -275,6 +287,14 @@ func (p *part) findAddr(addr netip.Addr) (record int, ok bool) {
 	var buf [16]byte
 	key := addrKey(&buf, addr)
 	f := p.family(addr)
+	if len(f.wire) <= fewAddresses*sizeA && len(key) == 4 { // a look at them all takes less than the order
+		for at := fixedSize; at < len(f.wire); at += sizeA {
+			if [4]byte(f.wire[at:]) == [4]byte(key) {
+				return at / sizeA, true
+			}
+		}
+		return 0, false
+	}
 	i, j := 0, len(f.order)
 	for i < j {
 		h := int(uint(i+j) >> 1)
@@ -289,6 +309,9 @@ func (p *part) findAddr(addr netip.Addr) (record int, ok bool) {
 	}
 	return 0, false
 }
+
+// fewAddresses are looked at one by one.
+const fewAddresses = 16
 
 func (l *list) record(i uint32) []byte {
 	if l.size > 0 {

@@ -10,9 +10,9 @@ import (
 // lists of keys, below pages of those. Changing one key copies a page of each level
 // and one list, some 1.5 KB, whatever the number of keys. The zero table is empty.
 //
-// There are at most as many keys as lists, so that most lists have one or none: a table
-// that has got more is made anew with twice the lists. It does not shrink, so that it
-// keeps up to 52 octets for each key of the most it had.
+// A table that has got more keys than its lists take is made anew with twice the lists.
+// It does not shrink, so that its pages keep up to 8 octets for each key of the most it had,
+// where those were many.
 type table[V any] struct {
 	top   []*upperPage[V] // a power of two of them
 	n     int
@@ -22,6 +22,11 @@ type table[V any] struct {
 const (
 	lowerBits = 4 // of a hash choose the list in a page of lists,
 	upperBits = 6 // and that page in one of pages
+
+	// perList is how many keys there are at most for each list. Of many keys, four to eight
+	// in a list are a few lines of memory side by side, and the pages above them small
+	// enough to stay near the processor.
+	perList = 8
 )
 
 // upperPage and lowerPage have each with the number of the edit that made it and may
@@ -49,8 +54,8 @@ func (t *table[V]) len() int { return t.n }
 
 // get finds the value of a key without keeping or copying it.
 func (t *table[V]) get(key []byte) (v V, ok bool) {
-	h := maphash.Bytes(seed, key)
-	list := t.list(h)
+	h := hashOf(key)
+	list := t.page(h).list(h)
 	for i := range list {
 		if s := &list[i]; s.hash == uint32(h>>32) && s.key == string(key) {
 			return s.value, true
@@ -61,7 +66,7 @@ func (t *table[V]) get(key []byte) (v V, ok bool) {
 
 func (t *table[V]) getString(key string) (v V, ok bool) {
 	h := maphash.String(seed, key)
-	list := t.list(h)
+	list := t.page(h).list(h)
 	for i := range list {
 		if s := &list[i]; s.hash == uint32(h>>32) && s.key == key {
 			return s.value, true
@@ -70,8 +75,13 @@ func (t *table[V]) getString(key string) (v V, ok bool) {
 	return v, false
 }
 
-// list is the one that has a key of that hash, if any has.
-func (t *table[V]) list(h uint64) []slot[V] {
+// hashOf is the hash of a key. It, page and list are the first steps of get. Where there are
+// many keys each has to wait for what the one before has read; LookAhead takes one for many
+// keys before the next.
+func hashOf(key []byte) uint64 { return maphash.Bytes(seed, key) }
+
+// page is the one that has the list of a hash, nil if there is none.
+func (t *table[V]) page(h uint64) *lowerPage[V] {
 	if len(t.top) == 0 {
 		return nil
 	}
@@ -79,7 +89,11 @@ func (t *table[V]) list(h uint64) []slot[V] {
 	if u == nil {
 		return nil
 	}
-	l := u.pages[h>>lowerBits&(1<<upperBits-1)]
+	return u.pages[h>>lowerBits&(1<<upperBits-1)]
+}
+
+// list is the one that has a key of that hash, if any has.
+func (l *lowerPage[V]) list(h uint64) []slot[V] {
 	if l == nil {
 		return nil
 	}
@@ -136,7 +150,7 @@ func (e *edit[V]) own(h uint64) *[]slot[V] {
 
 // set adds or replaces a key.
 func (e *edit[V]) set(key string, value V) {
-	if e.n >= len(e.top)<<(lowerBits+upperBits) {
+	if e.n >= len(e.top)*perList<<(lowerBits+upperBits) {
 		e.grow()
 	}
 	h := maphash.String(seed, key)
@@ -159,6 +173,7 @@ func (e *edit[V]) set(key string, value V) {
 func (e *edit[V]) grow() {
 	old := e.table
 	e.top = make([]*upperPage[V], max(1, 2*len(e.top)))
+	bit := uint64(len(old.top)) << (lowerBits + upperBits)
 	for _, u := range old.top {
 		if u == nil {
 			continue
@@ -168,11 +183,32 @@ func (e *edit[V]) grow() {
 				continue
 			}
 			for _, list := range l.lists {
-				for _, s := range list {
-					to := e.own(maphash.String(seed, s.key))
-					*to = append(*to, s)
-				}
+				e.divide(list, bit)
 			}
+		}
+	}
+}
+
+// divide puts the keys of a list into two, by a bit of their hashes.
+func (e *edit[V]) divide(list []slot[V], bit uint64) {
+	high := 0
+	for i := range list {
+		if maphash.String(seed, list[i].key)&bit != 0 {
+			high++
+		}
+	}
+	var parts [2][]slot[V] // no larger than they must be, as there are many
+	parts[0], parts[1] = make([]slot[V], 0, len(list)-high), make([]slot[V], 0, high)
+	for _, s := range list {
+		in := &parts[0]
+		if maphash.String(seed, s.key)&bit != 0 {
+			in = &parts[1]
+		}
+		*in = append(*in, s)
+	}
+	for _, part := range parts {
+		if len(part) > 0 {
+			*e.own(maphash.String(seed, part[0].key)) = part
 		}
 	}
 }
