@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -108,9 +108,9 @@ func (p *pipeline) publish(ctx context.Context) {
 	if p.files != "" && p.isEmpty() {
 		p.log.Warn("no Service or EndpointSlice in " + p.files)
 	}
-	// Reading all that exists, and building from nothing, took more memory than is kept.
-	debug.FreeOSMemory()
+	settleMemory()
 
+	var rest rests
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -124,7 +124,7 @@ func (p *pipeline) publish(ctx context.Context) {
 		case <-p.follower.Changed():
 			began := time.Now()
 			p.build()
-			pause(ctx, time.Since(began))
+			pause(ctx, rest.after(began, time.Now()))
 		case <-timer.C:
 			if set := p.builder.Tick(time.Now()); set != nil {
 				p.serve(set)
@@ -133,18 +133,47 @@ func (p *pipeline) publish(ctx context.Context) {
 	}
 }
 
-// pause lets others work after a build that took so long. Whoever reads changes must get
-// on, or they come in faster than they are read for ever: so builds take a quarter of the
-// time at most, and each is for more of them. Whether more has come cannot decide it: who
-// would say so has not had the processor.
-func pause(ctx context.Context, took time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(min(3*took, maxPause)):
-	}
+// rests are the pauses after builds. Whoever reads changes must get on, or they come in
+// faster than they are read for ever: so builds take a quarter of the time at most, and each
+// is for more changes. Whether more has come cannot decide it: who would say so has not had
+// the processor. A few builds may go ahead of that, so that a change now and then does not
+// wait for the one before, and none sleeps for less than the system's timers can.
+type rests struct {
+	due time.Time // when rest for the builds so far ends
 }
 
-const maxPause = 20 * time.Millisecond
+const (
+	restShare = 3 // times a build
+	restAhead = 5 * time.Millisecond
+	maxRest   = 20 * time.Millisecond
+)
+
+// after is how long to rest after a build.
+func (r *rests) after(began, ended time.Time) time.Duration {
+	if r.due.Before(began) {
+		r.due = began
+	}
+	r.due = r.due.Add((1 + restShare) * ended.Sub(began))
+	if latest := ended.Add(maxRest); r.due.After(latest) {
+		r.due = latest
+	}
+	if left := r.due.Sub(ended); left > restAhead {
+		return left
+	}
+	return 0
+}
+
+// pause lets others work.
+func pause(ctx context.Context, d time.Duration) {
+	if d == 0 {
+		runtime.Gosched()
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
 
 // build publishes what has changed, if anything has: the wake-up of a change that
 // an earlier Take had already may still be on its way.

@@ -108,6 +108,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	limitMemory(log)
 	s, err := f.settings(cmd.Flags().Changed)
 	if err != nil {
 		return err
