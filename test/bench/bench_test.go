@@ -177,13 +177,11 @@ func TestVerdicts(t *testing.T) {
 	if text := written((&Growth{}).verdicts()) + written((&Comparison{questions: NewWorld(1).questions}).verdicts()); text != "" {
 		t.Errorf("nothing was measured, and it says\n%s", text)
 	}
-	// The second round is another, and the third had no change.
+	// All rounds count together, and the third had no change.
 	late := func(ms ...int) [][]lag {
 		var l [2]lag
-		for _, n := range ms {
-			for i := range l {
-				l[i].late = append(l[i].late, time.Duration(n+2*i-1)*time.Millisecond)
-			}
+		for i, n := range ms {
+			l[i%2].late = append(l[i%2].late, time.Duration(n)*time.Millisecond)
 		}
 		return [][]lag{{}, {l[0], l[1], {}}, {}}
 	}

@@ -3,13 +3,13 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"epdns/test/bench/load"
 	"epdns/test/cluster"
 	"epdns/test/run"
 )
@@ -188,7 +189,11 @@ func (c *changer) lag(ctx context.Context, s *server, rate int, d time.Duration)
 
 // look changes one slice after the other, each when the change before is answered.
 func (c *changer) look(ctx context.Context, s *server, out *lag) error {
-	conn, err := net.Dial("udp", s.address)
+	server, err := net.ResolveUDPAddr("udp4", s.address)
+	if err != nil {
+		return err
+	}
+	conn, err := net.DialUDP("udp4", nil, server)
 	if err != nil {
 		return err
 	}
@@ -200,22 +205,26 @@ func (c *changer) look(ctx context.Context, s *server, out *lag) error {
 			err error
 		}
 		seen := make(chan sight, 1)
+		looking, stop := context.WithCancel(context.WithoutCancel(ctx))
 		go func() {
-			at, err := await(&dns.Conn{Conn: conn}, ch.name())
+			at, err := await(looking, conn, ch.name())
 			seen <- sight{at, err}
 		}()
 		err := c.apply(ctx, ch)
 		acknowledged := time.Now()
 		if err != nil {
-			conn.Close() // it will not come
+			stop() // it will not come
 		}
 		got := <-seen
-		if errors.Is(got.err, errNever) && err == nil {
+		stop()
+		switch {
+		case err != nil:
+			return err
+		case errors.Is(got.err, errNever):
 			out.never++
 			return nil
-		}
-		if err := errors.Join(err, got.err); err != nil {
-			return err
+		case got.err != nil:
+			return got.err
 		}
 		out.late = append(out.late, got.at.Sub(acknowledged))
 		sleep(ctx, changeEvery)
@@ -227,26 +236,17 @@ func (c *changer) look(ctx context.Context, s *server, out *lag) error {
 var errNever = errors.New("has no address after")
 
 // await asks for a name until it has an address.
-func await(conn *dns.Conn, name string) (time.Time, error) {
-	m := new(dns.Msg).SetQuestion(name, dns.TypeA)
-	for began := time.Now(); time.Since(began) < run.Grace; time.Sleep(lookEvery) {
-		m.Id = dns.Id()
-		if err := conn.WriteMsg(m); err != nil {
-			return time.Time{}, err
-		}
-		conn.SetReadDeadline(time.Now().Add(lookAgain))
-		reply, err := conn.ReadMsg()
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			continue // it was lost
-		}
-		if err != nil {
-			return time.Time{}, err
-		}
-		if reply.Id == m.Id && len(reply.Answer) > 0 {
-			return time.Now(), nil
-		}
+func await(ctx context.Context, conn *net.UDPConn, name string) (time.Time, error) {
+	query, err := new(dns.Msg).SetQuestion(name, dns.TypeA).Pack()
+	if err != nil {
+		return time.Time{}, err
 	}
-	return time.Time{}, fmt.Errorf("%s %w %v", name, errNever, run.Grace)
+	ctx, cancel := context.WithTimeoutCause(ctx, run.Grace, fmt.Errorf("%s %w %v", name, errNever, run.Grace))
+	defer cancel()
+	return load.Await(ctx, conn, query, lookEvery, lookAgain, func(reply []byte) bool {
+		// Its ID, and the number of its answer's records.
+		return len(reply) >= 12 && bytes.Equal(reply[:2], query[:2]) && (reply[6] > 0 || reply[7] > 0)
+	})
 }
 
 // queryLoad asks steadily until ctx ends, and does not look at the replies.

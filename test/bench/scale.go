@@ -101,18 +101,17 @@ type growth struct {
 	lagged time.Duration // the time that the rounds of lags took
 }
 
-// late is the median, over the rounds at one of changeRates, of a percentile of how late changes
-// were answered, in ms; false if none were.
+// late is a percentile of how late changes were answered at one of changeRates, of all rounds
+// together, in ms; false if none were.
 func (r *growth) late(rate int, p float64) (ms float64, ok bool) {
-	var all []float64
+	var all []time.Duration
 	if rate < len(r.lags) {
 		for _, l := range r.lags[rate] {
-			if len(l.late) > 0 {
-				all = append(all, milliseconds(percentile(l.late, p)))
-			}
+			all = append(all, l.late...)
 		}
 	}
-	return median(all), len(all) > 0
+	slices.Sort(all)
+	return milliseconds(percentile(all, p)), len(all) > 0
 }
 
 // never is how many changes were not answered at one of changeRates, and reached how many there
