@@ -27,13 +27,11 @@ var ballast []byte
 
 const ballastSize = 8 << 20
 
-// settleMemory is for when the first Set is served. Reading all that exists, and building
-// from nothing, took more memory than is kept.
-func settleMemory() {
+// limitGarbage is for when all that exists has been read, and none of it is compiled.
+func limitGarbage() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbageShare)
 	}
-	debug.FreeOSMemory()
 }
 
 // limitMemory is for the start. It has Go collect its garbage in time where the container,

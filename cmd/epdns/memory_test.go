@@ -67,13 +67,13 @@ func TestMemoryOfTheEnvironment(t *testing.T) {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	t.Setenv("GOGC", "77")
 	t.Setenv("GOMEMLIMIT", "1TiB")
-	settleMemory()
+	limitGarbage()
 	limitMemory(quiet)
 	if p, l := debug.SetGCPercent(77), debug.SetMemoryLimit(-1); p != 77 || l != 1<<40 {
 		t.Errorf("GOGC is %d and GOMEMLIMIT %d", p, l)
 	}
 	t.Setenv("GOGC", "")
-	settleMemory()
+	limitGarbage()
 	if p := debug.SetGCPercent(77); p != garbageShare {
 		t.Errorf("GOGC is %d, want %d", p, garbageShare)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -99,6 +100,7 @@ func (p *pipeline) publish(ctx context.Context) {
 		return
 	case <-p.registry.Synced():
 	}
+	limitGarbage()
 	p.build()
 	p.synced.Store(true)
 	close(p.served)
@@ -108,7 +110,7 @@ func (p *pipeline) publish(ctx context.Context) {
 	if p.files != "" && p.isEmpty() {
 		p.log.Warn("no Service or EndpointSlice in " + p.files)
 	}
-	settleMemory()
+	debug.FreeOSMemory()
 
 	var rest rests
 	timer := time.NewTimer(time.Hour)
