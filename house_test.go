@@ -42,6 +42,7 @@ var floors = []struct {
 }{
 	{"epdns/registry", []string{"epdns/cmd/", "epdns/dnsserver", "epdns/dnsserver/", "epdns/registry/", "epdns/zones", "epdns/zones/", "k8s.io/client-go", "github.com/miekg/dns"}, "it is what exists: no DNS, no connection, no source"},
 	{"epdns/internal/protobuf", []string{"epdns/", "k8s.io/", "google.golang.org/"}, "a format, whatever is in it"},
+	{"epdns/registry/statedir", []string{"epdns/", "k8s.io/", "github.com/"}, "a file, whatever is in it"},
 	{"epdns/zones/rank", []string{"epdns/", "net", "k8s.io/", "github.com/"}, "numbers only"},
 	{"epdns/zones", []string{"epdns/dnsserver", "epdns/cmd", "epdns/registry/", "k8s.io/client-go", "github.com/miekg/dns"}, "what names mean, without a socket or a source"},
 	{"epdns/dnsserver", []string{"epdns/cmd", "epdns/registry/", "k8s.io/client-go"}, "packets know nothing of Kubernetes"},

@@ -118,6 +118,8 @@ var watchSteps = map[string]func() watchStep{
 	"bookmark":        func() watchStep { return new(bookmarkStep) },
 	"advance":         func() watchStep { return new(advanceStep) },
 	"lag":             func() watchStep { return new(lagStep) },
+	"older":           func() watchStep { return new(olderStep) },
+	"silently":        func() watchStep { return new(silentStep) },
 	"slow":            func() watchStep { return new(slowStep) },
 	"restart":         func() watchStep { return new(restartStep) },
 }
@@ -385,6 +387,51 @@ func (s *lagStep) check() error {
 
 func (s *lagStep) do(r *watchRun) error {
 	r.api.LagBehind(int(*s.Events))
+	return nil
+}
+
+type olderStep struct {
+	Kind          string
+	Lists, Events uint
+}
+
+func (s *olderStep) check() error {
+	if s.Lists == 0 || s.Events == 0 {
+		return errors.New("older: lists and events are expected")
+	}
+	return knownKind(s.Kind)
+}
+
+func (s *olderStep) do(r *watchRun) error {
+	r.api.Older(s.Kind, int(s.Lists), int(s.Events))
+	return nil
+}
+
+// silentStep changes what no watch is told.
+type silentStep struct {
+	Apply  applyStep
+	Delete deleteStep
+}
+
+func (s *silentStep) check() error {
+	if len(s.Apply)+len(s.Delete) == 0 {
+		return errors.New("silently: no object")
+	}
+	if len(s.Delete) == 0 {
+		return nil
+	}
+	return s.Delete.check()
+}
+
+func (s *silentStep) do(r *watchRun) error {
+	for _, o := range s.Apply {
+		r.api.ApplySilently(o.Object)
+	}
+	for _, o := range s.Delete {
+		if err := r.api.DeleteSilently(o.Kind, fakeapi.ID{Namespace: o.Namespace, Name: o.Name}); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

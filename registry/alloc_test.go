@@ -16,7 +16,7 @@ import (
 func TestDecodeAllocations(t *testing.T) {
 	for _, n := range []int{1, 10, 100, 1000} {
 		octets := marshalled(t, cluster{1, 1, n}.slice(0, 0))
-		slice, _, err := decodeSlice(octets)
+		slice, _, _, err := decodeSlice(octets)
 		if err != nil {
 			t.Fatal(err)
 		}

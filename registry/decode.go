@@ -20,11 +20,15 @@ import (
 // says what in them is no such object; of what has no meaning here it checks no more than
 // where it ends. It may be called from any goroutine.
 func DecodeSlice(octets []byte) (*Digest, error) {
-	slice, problems, err := decodeSlice(octets)
+	var d Digest
+	var slice *Slice
+	var err error
+	slice, d.problems, d.from, err = decodeSlice(octets)
 	if err != nil {
 		return nil, fmt.Errorf("EndpointSlice: %w", err)
 	}
-	return &Digest{slice.Namespace, slice.Name, slice, problems}, nil
+	d.namespace, d.name, d.of = slice.Namespace, slice.Name, slice
+	return &d, nil
 }
 
 // Fields of an EndpointSlice.
@@ -37,7 +41,7 @@ const (
 
 // decodeSlice reads octets three times, since what ports and endpoints mean depends on
 // what may come after them.
-func decodeSlice(octets []byte) (*Slice, []string, error) {
+func decodeSlice(octets []byte) (slice *Slice, problems []string, from int64, err error) {
 	var in writtenSlice
 	ports := false
 	m := protobuf.Read(octets)
@@ -45,7 +49,7 @@ func decodeSlice(octets []byte) (*Slice, []string, error) {
 		switch m.Field {
 		case sliceMeta:
 			if err := in.decodeMeta(m.Message()); err != nil {
-				return nil, nil, fmt.Errorf("metadata: %w", err)
+				return nil, nil, 0, fmt.Errorf("metadata: %w", err)
 			}
 		case sliceAddressType:
 			in.family = discoveryv1.AddressType(m.Text())
@@ -58,13 +62,13 @@ func decodeSlice(octets []byte) (*Slice, []string, error) {
 		}
 	}
 	if err := m.Err(); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	t := newSliceTranslation(&in)
 	for m := protobuf.Read(octets); ports && m.Next(); {
 		if m.Field == slicePorts {
 			if err := t.decodePort(m.Message()); err != nil {
-				return nil, nil, fmt.Errorf("ports[%d]: %w", t.ports, err)
+				return nil, nil, 0, fmt.Errorf("ports[%d]: %w", t.ports, err)
 			}
 		}
 	}
@@ -73,13 +77,13 @@ func decodeSlice(octets []byte) (*Slice, []string, error) {
 	for m := protobuf.Read(octets); m.Next(); {
 		if m.Field == sliceEndpoints {
 			if err := e.decode(m.Message()); err != nil {
-				return nil, nil, fmt.Errorf("endpoints[%d]: %w", t.endpoints, err)
+				return nil, nil, 0, fmt.Errorf("endpoints[%d]: %w", t.endpoints, err)
 			}
 			t.endpoint(&e)
 		}
 	}
-	slice, problems := t.done()
-	return slice, problems, nil
+	slice, problems = t.done()
+	return slice, problems, in.from, nil
 }
 
 func (w *writtenSlice) decodeMeta(m protobuf.Message) error {
@@ -99,6 +103,10 @@ func (w *writtenSlice) decodeMeta(m protobuf.Message) error {
 		case 11:
 			if key, value := m.Entry(); key == discoveryv1.LabelServiceName {
 				w.service = value
+			}
+		case 12:
+			if key, value := m.Entry(); key == corev1.EndpointsLastChangeTriggerTime {
+				w.from = triggerTime(value)
 			}
 		}
 	}

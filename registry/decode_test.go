@@ -24,7 +24,7 @@ func compare(octets []byte) error {
 	var o discoveryv1.EndpointSlice
 	refused := o.Unmarshal(octets)
 	ours := bytes.Clone(octets)
-	got, problems, err := decodeSlice(ours)
+	got, problems, from, err := decodeSlice(ours)
 	clear(ours) // a Slice that had a part of them would now differ
 	switch {
 	case err != nil && refused != nil:
@@ -50,6 +50,9 @@ func compare(octets []byte) error {
 	if !reflect.DeepEqual(problems, wantProblems) {
 		return fmt.Errorf("problems %q, want %q", problems, wantProblems)
 	}
+	if at := triggerTime(o.Annotations[corev1.EndpointsLastChangeTriggerTime]); from != at {
+		return fmt.Errorf("it tells of %d, want %d", from, at)
+	}
 	return nil
 }
 
@@ -64,7 +67,7 @@ var (
 
 	// meaning is what DecodeSlice reads.
 	meaning = message{
-		sliceMeta: {1: text, 3: text, 5: text, 8: {1: number}, 11: text},
+		sliceMeta: {1: text, 3: text, 5: text, 8: {1: number}, 11: text, 12: text},
 		sliceEndpoints: {
 			1: text, 2: {1: number, 2: number, 3: number}, 3: text, 4: {1: text, 3: text},
 			6: text, 7: text, 8: {1: name, 2: name},

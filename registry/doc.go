@@ -19,5 +19,8 @@
 //   - a list replaces all that was known in its scope, so that a lost event
 //     heals at the next list.
 //
+// What is known can outlive the process: [Store.Dump] writes it down, and [Store.Restore]
+// shows it until all feeds have told the truth.
+//
 // The package knows nothing of DNS and opens no connection.
 package registry

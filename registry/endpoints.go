@@ -203,17 +203,24 @@ func (p *packed) note(is bool, has has) {
 
 // endpoints are those that were added. Some more texts are moved to theirs.
 func (p *packer) endpoints(more ...*string) Endpoints {
-	text := *p.text
+	out := joined(p.list, p.text, more...)
+	packedText.Put(p.text)
+	p.text = nil
+	return out
+}
+
+// joined are endpoints whose text is given, in room that may be used again. Some more texts
+// are moved to theirs.
+func joined(list []packed, room *[]byte, more ...*string) Endpoints {
+	text := *room
 	for _, t := range more {
 		text = append(text, *t...)
 	}
-	out := Endpoints{p.list, string(text)}
+	*room = text
+	out := Endpoints{list, string(text)}
 	at := len(out.text)
 	for _, t := range slices.Backward(more) {
 		*t, at = out.text[at-len(*t):at], at-len(*t)
 	}
-	*p.text = text
-	packedText.Put(p.text)
-	p.text = nil
 	return out
 }

@@ -1,6 +1,9 @@
 package registry
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Follower is told which Services change: one, or all of them. It belongs to one
 // goroutine. However slow that is, it hinders nobody, and what it has yet to take
@@ -13,6 +16,50 @@ type Follower struct {
 	dirty map[Key]struct{} // under store.mu
 
 	places uint64 // what store.places was when TakeNodes was called last
+
+	// Under store.mu, and what the last Take took of it. They are nil until KeepTimes.
+	times, taken []ChangeTime
+}
+
+// ChangeTime is when a change came that a source told of by itself, and not within a
+// whole list.
+type ChangeTime struct {
+	Service Key
+	Came    time.Time // when its object began to be read
+	From    time.Time // what happened in the cluster that made it, zero where it does not say
+}
+
+// maxTimes bounds the times that are kept for one Take. Those of a burst that is longer
+// tell nothing more.
+const maxTimes = 4096
+
+// KeepTimes has Times tell of all changes from now on.
+func (f *Follower) KeepTimes() {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	f.times, f.taken = make([]ChangeTime, 0, 64), make([]ChangeTime, 0, 64)
+}
+
+// Times are those of the changes that the last Take took, until the next one.
+func (f *Follower) Times() []ChangeTime { return f.taken }
+
+// came tells followers of everything when a change came, if it is one. It needs s.mu.
+func (s *Store) came(k Key, at time.Time, from int64) {
+	if len(s.touched) == 0 || k.Name == "" || s.held != nil {
+		return
+	}
+	if at.IsZero() {
+		at = time.Now()
+	}
+	t := ChangeTime{Service: k, Came: at}
+	if from != 0 {
+		t.From = time.UnixMilli(from)
+	}
+	for f := range s.ofAll {
+		if f.times != nil && len(f.times) < maxTimes {
+			f.times = append(f.times, t)
+		}
+	}
 }
 
 // Follow returns a Follower of one Service. Close it when it is not needed any more.
@@ -67,6 +114,7 @@ func (f *Follower) Take() []*Service {
 		out = append(out, f.store.now(k))
 	}
 	f.dirty = emptied(f.dirty)
+	f.times, f.taken = f.taken[:0], f.times
 	return out
 }
 

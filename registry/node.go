@@ -34,7 +34,7 @@ func (s *Store) Nodes() NodeFeed { return &nodeFeed{s, s.open()} }
 func (s *Store) Node(name string) *Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.nodes[name]
+	return s.shownNodes()[name]
 }
 
 // AllNodes returns the Nodes as they are now, in order of their names.
@@ -44,8 +44,16 @@ func (s *Store) AllNodes() []*Node {
 	return s.nodesNow()
 }
 
+// shownNodes needs s.mu.
+func (s *Store) shownNodes() map[string]*Node {
+	if s.held != nil {
+		return s.held.nodes
+	}
+	return s.nodes
+}
+
 func (s *Store) nodesNow() []*Node {
-	return slices.SortedFunc(maps.Values(s.nodes), func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
+	return slices.SortedFunc(maps.Values(s.shownNodes()), func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
 }
 
 type nodeFeed struct {
@@ -55,7 +63,7 @@ type nodeFeed struct {
 
 func (f *nodeFeed) Digest(o *corev1.Node) *Digest {
 	node, problems := translateNode(o)
-	return &Digest{"", node.Name, node, problems}
+	return &Digest{name: node.Name, of: node, problems: problems}
 }
 
 func (f *nodeFeed) Replace(objects []*corev1.Node) { f.ReplaceDigests(digests(f, objects)) }
@@ -124,6 +132,9 @@ func equalNode(a, b *Node) bool {
 // placesChanged notes that the Nodes are others than before, and tells those who
 // follow everything. It needs s.mu.
 func (s *Store) placesChanged() {
+	if s.held != nil {
+		return // release tells
+	}
 	s.places++
 	for f := range s.ofAll {
 		f.wakeUp()

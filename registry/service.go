@@ -28,6 +28,10 @@ type Service struct {
 
 	// Slices are the contributions in order of their names.
 	Slices []*Slice
+
+	// Held is not 0 where the last list lacked most of the endpoints and Slices are those
+	// from before. It is the time until when, in Unix seconds.
+	Held int64
 }
 
 // Object is what epdns keeps of a Service object (core/v1).
@@ -46,9 +50,28 @@ type Object struct {
 	// TrafficDistribution is the field of that name, empty where it is not set.
 	TrafficDistribution string
 
+	// Kind is what clients outside epdns take the Service for.
+	Kind ServiceKind
+
 	// Labels are the Service's, and Annotations those that have the Store's prefix,
 	// which is taken off.
 	Labels, Annotations Pairs
+}
+
+// ServiceKind tells Services apart as Kubernetes' own metrics do.
+type ServiceKind uint8
+
+const (
+	KindUnknown            ServiceKind = iota // the source does not say, or it is an alias
+	KindClusterIP                             // it has an address of its own
+	KindHeadless                              // it has none, and selects pods
+	KindHeadlessNoSelector                    // nor that: somebody else writes its slices
+
+	ServiceKinds // how many there are
+)
+
+func (k ServiceKind) String() string {
+	return [ServiceKinds]string{"unknown", "cluster_ip", "headless_with_selector", "headless_without_selector"}[k]
 }
 
 // Pairs are labels or annotations in order of their keys. They can be asked as

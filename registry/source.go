@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -39,6 +40,17 @@ type Feed[T any] interface {
 	PutDigest(d *Digest)
 	DeleteDigest(d *Digest)
 
+	// Relist is ReplaceDigests for a list that may lack what exists: guard, if there is
+	// one, says which Services keep their EndpointSlices. Those that do are returned.
+	Relist(list []*Digest, guard *Guard) (kept []Key)
+
+	// Compare looks at what is held of the object of a digest, and uses the digest up for
+	// nothing but another Compare.
+	Compare(d *Digest) Comparison
+
+	// Names calls each for all objects held within the scope. It must not call the Store.
+	Names(each func(namespace, name string))
+
 	// Put adds an object or replaces the one of the same namespace and name.
 	Put(object T)
 
@@ -63,7 +75,14 @@ type Digest struct {
 	namespace, name string
 	of              any // *Slice, *Object or *Node, of the kind that the feed is for
 	problems        []string
+
+	came time.Time // see CameAt
+	from int64     // Unix milliseconds of what it tells of, 0 where it does not say
 }
+
+// CameAt says when the event that brought the object began to be read. Unless it is said,
+// that is when the digest is put or deleted.
+func (d *Digest) CameAt(t time.Time) { d.came = t }
 
 // Namespace is that of the object, empty where it is in none.
 func (d *Digest) Namespace() string { return d.namespace }

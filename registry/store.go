@@ -38,8 +38,10 @@ type Store struct {
 	ofAll   map[*Follower]struct{}
 	ofOne   map[Key]map[*Follower]struct{}
 	warned  map[objectID]string // the problems that were logged last
+	kept    map[*entry]struct{} // those whose slices are kept though a list lacked them
 
 	synced chan struct{} // closed once all feeds are synced
+	held   *Dumped       // what is shown before that, where something was restored
 
 	stats struct {
 		services, slices, endpoints, ready atomic.Int64
@@ -53,6 +55,7 @@ type entry struct {
 	object *Object
 	slices []*Slice // by name
 	shown  bool     // a snapshot has slices, too: they must not change any more
+	kept   int64    // until when slices are those that a list lacked, Unix seconds; 0: they are not
 
 	// now is the snapshot, nil where there is no such Service. It is all that is read
 	// without the lock.
@@ -88,6 +91,7 @@ func NewStore(log *slog.Logger, options ...Option) *Store {
 		ofAll:   map[*Follower]struct{}{},
 		ofOne:   map[Key]map[*Follower]struct{}{},
 		warned:  map[objectID]string{},
+		kept:    map[*entry]struct{}{},
 		synced:  make(chan struct{}),
 	}
 	for _, o := range options {
@@ -143,8 +147,13 @@ func (s *Store) Stats() Stats {
 	for _, on := range s.scopes {
 		listed = listed && on
 	}
-	nodes := int64(len(s.nodes))
+	nodes, h := int64(len(s.nodes)), s.held
 	s.mu.Unlock()
+	if h != nil {
+		stats := h.stats
+		stats.Services, stats.Skipped = s.stats.services.Load(), s.stats.skipped.Load()
+		return stats
+	}
 	return Stats{
 		Nodes:             nodes,
 		Services:          s.stats.services.Load(),
@@ -177,8 +186,8 @@ func (s *Store) open() *feedState {
 	return f
 }
 
-// done marks a feed as synced and, where it was the last one, the store.
-// Snapshots are published before, so that whoever waits sees all of them.
+// done marks a feed as synced and, where it was the last one, the store. Snapshots are
+// published before, so that whoever waits sees all of them; also what Restore held back.
 func (s *Store) done(f *feedState) {
 	if f.synced {
 		return
@@ -189,6 +198,7 @@ func (s *Store) done(f *feedState) {
 			return
 		}
 	}
+	s.release()
 	select {
 	case <-s.synced: // a feed opened after the sync
 	default:
@@ -203,33 +213,25 @@ type sliceFeed struct {
 }
 
 func (f *sliceFeed) Digest(o *discoveryv1.EndpointSlice) *Digest {
+	d := Digest{from: triggerTime(o.Annotations[corev1.EndpointsLastChangeTriggerTime])}
 	slice, problems := translateSlice(o)
-	return &Digest{slice.Namespace, slice.Name, slice, problems}
+	d.namespace, d.name, d.of, d.problems = slice.Namespace, slice.Name, slice, problems
+	return &d
 }
 
 func (f *sliceFeed) Replace(objects []*discoveryv1.EndpointSlice) {
 	f.ReplaceDigests(digests(f, objects))
 }
 
-func (f *sliceFeed) ReplaceDigests(list []*Digest) {
-	listed := make(map[sliceName]struct{}, len(list))
-	f.store.write(f.state, func() {
-		for _, d := range list {
-			listed[sliceName{d.namespace, d.name}] = struct{}{}
-			f.store.putSlice(d)
-		}
-		for n, have := range f.store.slices {
-			if _, ok := listed[n]; !ok && within(f.scope, n.namespace) {
-				f.store.removeSlice(n, have)
-			}
-		}
-	})
-}
+func (f *sliceFeed) ReplaceDigests(list []*Digest) { f.Relist(list, nil) }
 
 func (f *sliceFeed) Put(o *discoveryv1.EndpointSlice) { f.PutDigest(f.Digest(o)) }
 
 func (f *sliceFeed) PutDigest(d *Digest) {
-	f.store.write(nil, func() { f.store.putSlice(d) })
+	f.store.write(nil, func() {
+		f.store.putSlice(d)
+		f.store.came(d.of.(*Slice).Key(), d.came, d.from)
+	})
 }
 
 func (f *sliceFeed) Delete(o *discoveryv1.EndpointSlice) { f.DeleteDigest(f.Digest(o)) }
@@ -239,6 +241,7 @@ func (f *sliceFeed) DeleteDigest(d *Digest) {
 		n := sliceName{d.namespace, d.name}
 		if have := f.store.slices[n]; have != nil && have.UID == d.of.(*Slice).UID {
 			f.store.removeSlice(n, have)
+			f.store.came(have.Key(), d.came, 0) // it was last changed long before
 		}
 	})
 }
@@ -253,7 +256,7 @@ type serviceFeed struct {
 
 func (f *serviceFeed) Digest(o *corev1.Service) *Digest {
 	object, problems := translateService(o, f.store.prefix)
-	return &Digest{shared(o.Namespace), strings.Clone(o.Name), object, problems}
+	return &Digest{namespace: shared(o.Namespace), name: strings.Clone(o.Name), of: object, problems: problems}
 }
 
 func (f *serviceFeed) Replace(objects []*corev1.Service) { f.replace(digests(f, objects), true) }
@@ -291,7 +294,10 @@ func (f *serviceFeed) replace(list []*Digest, on bool) {
 func (f *serviceFeed) Put(o *corev1.Service) { f.PutDigest(f.Digest(o)) }
 
 func (f *serviceFeed) PutDigest(d *Digest) {
-	f.store.write(nil, func() { f.store.putService(d) })
+	f.store.write(nil, func() {
+		f.store.putService(d)
+		f.store.came(Key{d.namespace, d.name}, d.came, 0)
+	})
 }
 
 func (f *serviceFeed) Delete(o *corev1.Service) { f.DeleteDigest(f.Digest(o)) }
@@ -301,6 +307,7 @@ func (f *serviceFeed) DeleteDigest(d *Digest) {
 		gone := d.of.(*Object) // nil where there could not be such a Service
 		if e := f.store.find(Key{d.namespace, d.name}); e != nil && e.object != nil && gone != nil && e.object.UID == gone.UID {
 			f.store.dropService(e)
+			f.store.came(e.key, d.came, 0)
 		}
 		delete(f.store.warned, objectID{kindService, d.namespace, d.name})
 	})
@@ -316,6 +323,9 @@ func (s *Store) write(f *feedState, change func()) {
 	defer s.mu.Unlock()
 	change()
 	for e := range s.touched {
+		if s.held != nil {
+			break // release goes over all
+		}
 		s.publish(e)
 		s.wake(e.key)
 	}
@@ -329,10 +339,11 @@ func (s *Store) write(f *feedState, change func()) {
 func (s *Store) publish(e *entry) {
 	if e.object == nil && len(e.slices) == 0 {
 		s.services.Delete(e.key)
+		delete(s.kept, e)
 	}
 	var next *Service
 	if e.object != nil || len(e.slices) > 0 && !s.listed(e.key.Namespace) {
-		next = &Service{Key: e.key, Exists: true, Object: e.object, Slices: slices.Clip(e.slices)}
+		next = &Service{Key: e.key, Exists: true, Object: e.object, Slices: slices.Clip(e.slices), Held: e.kept}
 		e.shown = true
 	}
 	before := e.now.Swap(next)
@@ -508,6 +519,6 @@ func equalSlice(a, b *Slice) bool {
 func equalObject(a, b *Object) bool {
 	return a.UID == b.UID && a.IsExternalName == b.IsExternalName &&
 		a.ExternalName == b.ExternalName && slices.Equal(a.Ports, b.Ports) &&
-		a.TrafficDistribution == b.TrafficDistribution &&
+		a.TrafficDistribution == b.TrafficDistribution && a.Kind == b.Kind &&
 		slices.Equal(a.Labels, b.Labels) && slices.Equal(a.Annotations, b.Annotations)
 }

@@ -44,7 +44,18 @@ type writtenSlice struct {
 	service              string // of its label
 	created              time.Time
 	family               discoveryv1.AddressType
-	endpoints            int // at most so many
+	endpoints            int   // at most so many
+	from                 int64 // as Digest has it
+}
+
+// triggerTime reads the annotation in which the EndpointSlice controller says when what
+// it writes down has happened: when a pod became ready, for one.
+func triggerTime(text string) (unixMilli int64) {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return 0
+	}
+	return t.UnixMilli()
 }
 
 // writtenEndpoint is an endpoint as it is written.
@@ -221,17 +232,22 @@ func translateService(in *corev1.Service, prefix string) (out *Object, problems 
 		return nil, []string{"its name or namespace is not a DNS label; there is no such Service"}
 	}
 	out, problems = readService(in, prefix)
+	out.pack()
+	return out, problems
+}
+
+// pack gives an object that nobody has yet texts of its own.
+func (o *Object) pack() {
 	pack(func(text func(*string)) {
-		text(&out.UID)
-		text(&out.ExternalName)
-		for i := range out.Labels {
-			text(&out.Labels[i].Value)
+		text(&o.UID)
+		text(&o.ExternalName)
+		for i := range o.Labels {
+			text(&o.Labels[i].Value)
 		}
-		for i := range out.Annotations {
-			text(&out.Annotations[i].Value)
+		for i := range o.Annotations {
+			text(&o.Annotations[i].Value)
 		}
 	})
-	return out, problems
 }
 
 // readService takes texts as they are in the object.
@@ -240,6 +256,7 @@ func readService(in *corev1.Service, prefix string) (out *Object, problems []str
 		UID:                 string(in.UID),
 		IsExternalName:      in.Spec.Type == corev1.ServiceTypeExternalName,
 		TrafficDistribution: shared(value(in.Spec.TrafficDistribution, "")),
+		Kind:                kindOf(&in.Spec),
 		Labels:              pairs(in.Labels, ""),
 		Annotations:         pairs(in.Annotations, prefix),
 	}
@@ -259,6 +276,18 @@ func readService(in *corev1.Service, prefix string) (out *Object, problems []str
 		out.Ports = append(out.Ports, p)
 	}
 	return out, problems
+}
+
+func kindOf(spec *corev1.ServiceSpec) ServiceKind {
+	switch {
+	case spec.Type == corev1.ServiceTypeExternalName:
+		return KindUnknown
+	case spec.ClusterIP != corev1.ClusterIPNone:
+		return KindClusterIP
+	case len(spec.Selector) > 0:
+		return KindHeadless
+	}
+	return KindHeadlessNoSelector
 }
 
 // checkExternalName says whether a name can be the target of an alias. Names of

@@ -88,6 +88,9 @@ type Server struct {
 	// JSONOnly is a server, or a proxy before it, that has no protobuf. Like Freshness it
 	// is not changed any more after the first request.
 	JSONOnly bool
+	// VersionPrefix stands before the numbers of resource versions, which are none then.
+	// It is not changed any more once there is an object.
+	VersionPrefix string
 	// Minor is the second number of the server's version, which begins with 1. It may be
 	// changed while nobody asks. Where it is empty the version is not told.
 	Minor string
@@ -214,8 +217,12 @@ func (s *Server) find(kind string, id ID) Object {
 func (s *Server) record(e event) {
 	s.version++
 	e.version = s.version
-	e.object.SetResourceVersion(strconv.FormatUint(s.version, 10))
+	e.object.SetResourceVersion(s.versionText(s.version))
 	s.events = append(s.events, e)
+}
+
+func (s *Server) versionText(version uint64) string {
+	return s.VersionPrefix + strconv.FormatUint(version, 10)
 }
 
 // state are the objects as of a version, in the order of their keys.

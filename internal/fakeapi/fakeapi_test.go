@@ -404,6 +404,68 @@ func TestWatches(t *testing.T) {
 	})
 }
 
+// What a server may do wrong, and what happens to one.
+func TestFaults(t *testing.T) {
+	eachFormat(t, func(p *probe) {
+		want := func(lists string) {
+			p.Helper()
+			if got, _ := p.lists("services"); got != lists {
+				p.Errorf("there are %s, expected %s", got, lists)
+			}
+		}
+		p.Older("Service", 2, 1)
+		want("[a@103] @104")
+		p.streams(streamingList).brings("ADDED a@103", "BOOKMARK @104 initial", "ADDED c@105")
+		want("[a@103 c@105] @105")
+
+		watch := p.streams("services?watch=true&allowWatchBookmarks=true&resourceVersion=105")
+		p.ApplySilently(service("shop", "d"))
+		if err := p.DeleteSilently("Service", ID{"shop", "c"}); err != nil {
+			p.Error(err)
+		}
+		want("[a@103 d@106] @107")
+		p.Announce()
+		watch.brings("BOOKMARK @107")
+
+		if err := p.Replay("Service", ID{"shop", "a"}, 1); err != nil {
+			p.Error(err)
+		}
+		watch.brings("ADDED a@101")
+		if p.Replay("Service", ID{"shop", "a"}, 2) == nil || p.DeleteSilently("Service", ID{"shop", "c"}) == nil {
+			p.Error("what there is not is not noticed")
+		}
+
+		p.Restore(105)
+		want("[a@103 c@105] @105")
+		p.Apply(service("shop", "e"))
+		p.Apply(service("shop", "f"))
+		p.Apply(service("shop", "g"))
+		watch.brings("ADDED g@108")
+		if v := p.Version(); v != 108 {
+			p.Errorf("version %d", v)
+		}
+	})
+}
+
+// Versions may be no numbers.
+func TestVersionPrefix(t *testing.T) {
+	s := New()
+	s.VersionPrefix = "v"
+	s.Apply(service("shop", "a"))
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close) // after the watch
+	p := &probe{t, s, server, runtime.ContentTypeJSON}
+	for _, query := range []string{"services", "services?resourceVersion=0", "services?resourceVersion=v101"} {
+		if got, _ := p.lists(query); got != "[a@v101] @v101" {
+			t.Errorf("%s: %s", query, got)
+		}
+	}
+	watch := p.streams(streamingList)
+	watch.brings("ADDED a@v101", "BOOKMARK @v101 initial")
+	s.Apply(service("shop", "b"))
+	watch.brings("ADDED b@v102")
+}
+
 // An event is damaged where it is said to be, and only that one: the first that a
 // watch is sent after its beginning, or at its beginning.
 func TestDamage(t *testing.T) {

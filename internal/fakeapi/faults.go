@@ -21,6 +21,9 @@ type faults struct {
 	damaged     map[string]Damage        // kind → of the first event of its next watch
 	early       time.Duration            // age at which watches end
 	earlyUntil  time.Time
+	older       int    // so many of the next lists of a kind
+	olderKind   string // are as of
+	olderThan   int    // so many events ago
 }
 
 func newFaults() faults {
@@ -143,6 +146,52 @@ func (s *Server) Swap(kind string, old ID, by Object) (err error) {
 	s.set(func() {
 		s.apply(by, true)
 		err = s.remove(kind, old, true)
+	})
+	return err
+}
+
+// ApplySilently and DeleteSilently are Apply and Delete without a word to the watches.
+func (s *Server) ApplySilently(o Object) { s.set(func() { s.apply(o, true) }) }
+
+// DeleteSilently is Delete without a word to the watches.
+func (s *Server) DeleteSilently(kind string, id ID) (err error) {
+	s.set(func() { err = s.remove(kind, id, true) })
+	return err
+}
+
+// Older has the next states of a kind that are read be as of some events ago, whatever is
+// asked for: an API server that is behind and does not know it.
+func (s *Server) Older(kind string, lists, events int) {
+	s.set(func() { s.older, s.olderKind, s.olderThan = lists, kind, events })
+}
+
+// Restore goes back to a version: the store is restored from a backup. Watches that run are
+// told nothing, and nothing until what they asked for is there.
+func (s *Server) Restore(version uint64) {
+	s.set(func() {
+		s.events = slices.DeleteFunc(s.events, func(e event) bool { return e.version > version })
+		s.version = version
+		s.compacted = min(s.compacted, version)
+	})
+}
+
+// Version is that of the newest change.
+func (s *Server) Version() uint64 { return s.current() }
+
+// Replay sends an event once more into the watches of a kind: that an object is, or was, as
+// it was some versions of it ago.
+func (s *Server) Replay(kind string, id ID, ago int) (err error) {
+	s.set(func() {
+		for _, e := range slices.Backward(s.events) {
+			if e.kind != kind || e.id != id {
+				continue
+			}
+			if ago--; ago < 0 {
+				s.eachWatch(kind, func(w *watch) { w.replay = append(w.replay, e) })
+				return
+			}
+		}
+		err = fmt.Errorf("there are not so many versions of %s %s/%s", kind, id.Namespace, id.Name)
 	})
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,12 @@ func (r *Request) whole() bool {
 	return r.version == "" || r.version == "0"
 }
 
+// Consistent says whether what is asked for is the newest state there is.
+func (r *Request) Consistent() bool { return r.version == "" }
+
+// Exact says whether it is the state of one version.
+func (r *Request) Exact() bool { return r.match == metav1.ResourceVersionMatchExact }
+
 // number is the version asked for.
 func (r *Request) number() uint64 {
 	n, _ := strconv.ParseUint(r.version, 10, 64) // it was read once before
@@ -48,7 +55,8 @@ func (r *Request) number() uint64 {
 
 // readRequest takes everything a client may ask. What it does not know is an
 // error: nothing may be left out of an answer for being overlooked.
-func readRequest(q url.Values) (r Request, err error) {
+// Resource versions may have a prefix.
+func readRequest(q url.Values, prefix string) (r Request, err error) {
 	for name, values := range q {
 		value := values[0]
 		switch name {
@@ -61,8 +69,8 @@ func readRequest(q url.Values) (r Request, err error) {
 			initial, err = strconv.ParseBool(value)
 			r.initial = &initial
 		case "resourceVersion":
-			if r.version = value; value != "" {
-				_, err = strconv.ParseUint(value, 10, 64)
+			if r.version = strings.TrimPrefix(value, prefix); value != "" {
+				_, err = strconv.ParseUint(r.version, 10, 64)
 			}
 		case "resourceVersionMatch":
 			r.match = metav1.ResourceVersionMatch(value)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -40,7 +39,7 @@ func (s *Server) serve(w http.ResponseWriter, hr *http.Request, kind string) {
 		f.refuse(w, status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "nothing that is accepted is served"))
 		return
 	}
-	r, err := readRequest(hr.URL.Query())
+	r, err := readRequest(hr.URL.Query(), s.VersionPrefix)
 	if err != nil {
 		f.refuse(w, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error()))
 		return
@@ -161,6 +160,7 @@ func (s *Server) list(ctx context.Context, r *Request) (runtime.Object, *metav1.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	page.Version = s.olderVersion(r, page.Version)
 	s.listed[r.Kind] = page.Version
 	all := s.state(r.Kind, r.namespace, page.Version)
 	items := []runtime.Object{}
@@ -176,11 +176,23 @@ func (s *Server) list(ctx context.Context, r *Request) (runtime.Object, *metav1.
 		token, _ := json.Marshal(page) // two numbers
 		next = base64.RawURLEncoding.EncodeToString(token)
 	}
-	return listOf(r.Kind, items, page.Version, next), nil
+	return listOf(r.Kind, items, s.versionText(page.Version), next), nil
+}
+
+// olderVersion is the version that a list has in place of the right one.
+func (s *Server) olderVersion(r *Request, right uint64) uint64 {
+	if s.older == 0 || s.olderKind != r.Kind || r.page != "" {
+		return right
+	}
+	s.older--
+	if at := len(s.events) - 1 - s.olderThan; at >= 0 {
+		return s.events[at].version
+	}
+	return firstVersion
 }
 
 // listOf makes a list as it is sent. next is where the next page begins.
-func listOf(kind string, items []runtime.Object, version uint64, next string) runtime.Object {
+func listOf(kind string, items []runtime.Object, version, next string) runtime.Object {
 	gvk := kinds[kind].group.WithKind(kind + "List")
 	list, err := scheme.New(gvk)
 	if err == nil {
@@ -191,7 +203,7 @@ func listOf(kind string, items []runtime.Object, version uint64, next string) ru
 	}
 	list.GetObjectKind().SetGroupVersionKind(gvk)
 	m := list.(metav1.ListMetaAccessor).GetListMeta()
-	m.SetResourceVersion(strconv.FormatUint(version, 10))
+	m.SetResourceVersion(version)
 	m.SetContinue(next)
 	return list
 }
@@ -215,11 +227,12 @@ func (s *Server) delay(ctx context.Context, kind string) bool {
 // watch is a watch that is open.
 type watch struct {
 	*Request
-	version   uint64 // all up to here has been sent
-	bookmark  bool   // one is to be sent
-	gone      bool   // a 410 is to be sent
-	damage    Damage // of the next event
-	exhausted bool   // it has ended
+	version   uint64  // all up to here has been sent
+	bookmark  bool    // one is to be sent
+	gone      bool    // a 410 is to be sent
+	damage    Damage  // of the next event
+	exhausted bool    // it has ended
+	replay    []event // to be sent once more
 }
 
 // frame is an event of a watch, as it is sent.
@@ -260,12 +273,13 @@ func (s *Server) watch(ctx context.Context, w http.ResponseWriter, f *format, r 
 	var initial []frame
 	switch {
 	case r.whole():
-		s.listed[r.Kind] = version
+		version = s.olderVersion(r, version)
+		aw.version, s.listed[r.Kind] = version, version
 		for _, o := range s.state(r.Kind, r.namespace, version) {
 			initial = append(initial, frame{"ADDED", o, aw.takeDamage()})
 		}
 		if r.initial != nil && r.bookmarks && !s.endless {
-			initial = append(initial, bookmark(r.Kind, version, map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
+			initial = append(initial, bookmark(r.Kind, s.versionText(version), map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
 		}
 	case version < s.compacted && r.version != "0" && r.version != "":
 		aw.exhausted = true
@@ -336,9 +350,13 @@ func (s *Server) next(w *watch) (frames []frame, changed <-chan struct{}, left t
 			s.replays = append(s.replays, replay{time.Now(), e.kind})
 		}
 	}
+	for _, e := range w.replay {
+		frames = append(frames, frame{e.what, e.object, ""})
+	}
+	w.replay = nil
 	w.version = max(w.version, visible)
 	if w.bookmark && w.bookmarks {
-		frames = append(frames, bookmark(w.Kind, w.version, nil))
+		frames = append(frames, bookmark(w.Kind, s.versionText(w.version), nil))
 	}
 	w.bookmark = false
 	if w.gone {
@@ -356,9 +374,9 @@ func (s *Server) next(w *watch) (frames []frame, changed <-chan struct{}, left t
 	return frames, s.changed, left
 }
 
-func bookmark(kind string, version uint64, annotations map[string]string) frame {
+func bookmark(kind, version string, annotations map[string]string) frame {
 	o := newOf(kind)
-	o.SetResourceVersion(strconv.FormatUint(version, 10))
+	o.SetResourceVersion(version)
 	o.SetAnnotations(annotations)
 	return frame{what: "BOOKMARK", object: o}
 }

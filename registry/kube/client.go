@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"reflect"
 	"runtime/debug"
@@ -81,13 +82,11 @@ func newClient(rc *rest.Config) (*client, error) {
 	if rc.Dial == nil && rc.Transport == nil {
 		rc.Dial = dialer.DialContext
 	}
-	pings.Lock()
-	defer pings.Unlock()
-	defer setPings()()
-	hc, err := rest.HTTPClientFor(rc)
+	transport, err := newRenewing(rc)
 	if err != nil {
 		return nil, err
 	}
+	hc := &http.Client{Transport: transport, Timeout: rc.Timeout}
 	c := &client{groups: map[schema.GroupVersion]rest.Interface{}}
 	for _, k := range []*kind{endpointSlices, services} {
 		gc := rest.CopyConfig(rc)

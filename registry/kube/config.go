@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
@@ -27,6 +28,11 @@ type Config struct {
 
 	// Namespaces are those to watch. None means all.
 	Namespaces []string
+
+	// SyncDeadline, AuditEvery and MassEmpty are for the Source's fields of these names. No
+	// SyncDeadline is 10 s.
+	SyncDeadline, AuditEvery time.Duration
+	MassEmpty                MassEmpty
 }
 
 // ErrNoCluster is why there is no source where nothing says which cluster to watch.

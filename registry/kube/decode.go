@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -145,6 +146,7 @@ type arrival struct {
 	metav1.ObjectMeta
 	kind   *kind
 	digest *registry.Digest
+	came   time.Time
 }
 
 var _ runtime.Object = (*arrival)(nil)
@@ -156,11 +158,12 @@ func (a *arrival) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectK
 func (a *arrival) DeepCopyObject() runtime.Object { return a }
 
 func newArrival(k *kind, octets []byte) (*arrival, error) {
+	came := time.Now()
 	d, err := k.decode(octets)
 	if err != nil {
 		return nil, err
 	}
-	a := &arrival{kind: k, digest: d}
+	a := &arrival{kind: k, digest: d, came: came}
 	a.Namespace, a.Name = d.Namespace(), d.Name()
 	for m := protobuf.Read(octets); m.Next(); {
 		const metadata = 1 // of every kind

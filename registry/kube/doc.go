@@ -28,13 +28,23 @@
 // has come for [Source.SyncDeadline] the source goes over to LIST for good, provided that
 // it is answered.
 //
+// # Doubt
+//
+// A watch may leave out what it should tell, and look well. From time to time ([Source.AuditEvery])
+// each kind is read as it is in the cluster and compared with what is held; where they
+// differ, and the watch has had its time, the state is read again. A list that is older than
+// what is known is not taken, unless the API server insists on it, and so is an event that is
+// older than its object. A list that lacks most endpoints of a large Service is believed when
+// it is read again a little later ([Source.MassEmpty]).
+//
 // # Rights
 //
 // EndpointSlices are needed: without the right to list them from the start, Run
 // returns an error that says what to grant. Services and Nodes are wanted: without
 // the right to list them the feed is off, with one warning, and asked for again every
 // minute. A right that is taken away later is trouble like any other: what is
-// known stays.
+// known stays. Tokens and certificates are read from their files again when the API server
+// does not take ours, or its own is not to be trusted.
 //
 // # Logging
 //

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"epdns/registry"
 )
 
 const (
@@ -52,10 +54,25 @@ type feed struct {
 	mode      string // of the initial state that is being read
 	upSince   time.Time
 	refusedAt time.Time // when an event was last an error
+	silent    bool      // a watch brought nothing for too long, and none has brought something since
+	watched   bool      // a watch was open before, and has ended if another one is opened
+	ended     Restart   // why, as far as that is known
+
+	held   held
+	holds  holder       // what has been brought
+	reason RelistReason // of the next relist
+	wanted bool         // a relist, as soon as there is a watch to be ended for it
+
+	// Services that the last relist has left as they were, with the times until when; and
+	// those of the relist under way.
+	holding, until map[registry.Key]time.Time
+	holdTimer      *time.Timer
+
+	auditFails bool // and the log says so
 
 	// What is under way and may stall: a request, then its stream.
 	cancel  context.CancelFunc
-	stream  watch.Interface
+	stream  *overheard
 	initial bool      // it is a streaming list
 	reached bool      // and got as far as a connection
 	limit   time.Time // when that must have ended
@@ -70,14 +87,21 @@ const (
 	modeWatchList = "watchlist"
 )
 
+// holder is what a registry feed says of what it holds.
+type holder interface {
+	Compare(d *registry.Digest) registry.Comparison
+	Names(each func(namespace, name string))
+}
+
 func newFeed(src *Source, k *kind, namespace string, c rest.Interface) *feed {
-	f := &feed{src: src, kind: k, namespace: namespace}
+	f := &feed{src: src, kind: k, namespace: namespace, held: held{objects: map[name]uint64{}}}
 	f.status = FeedStatus{Kind: k.name, Namespace: namespace}
 	f.lister = newLister(f, c)
 	return f
 }
 
-// run lists and watches until ctx ends. Its error means that there is no right to.
+// run lists and watches until ctx ends. Its error means that there is no right to, and
+// that the source does not insist.
 func (f *feed) run(ctx context.Context, to cache.TransformingStore, off func()) error {
 	f.lister.keep = to.Transformer()
 	pause, within := backoff(), backoff()
@@ -107,7 +131,7 @@ func (f *feed) next(err error, pause *wait.Backoff, off func()) (time.Duration, 
 	f.mu.Lock()
 	up := f.upSince
 	f.upSince = time.Time{}
-	f.status.Connected = false
+	f.lost()
 	f.due = time.Time{}
 	f.release()
 	fresh := f.status.Lists == 0
@@ -116,6 +140,8 @@ func (f *feed) next(err error, pause *wait.Backoff, off func()) (time.Duration, 
 	forbidden, unauthorized := apierrors.IsForbidden(err), apierrors.IsUnauthorized(err)
 	switch {
 	case !fresh || !forbidden && !unauthorized:
+	case f.kind == endpointSlices && f.src.Insist:
+		f.src.link.down(f, err)
 	case f.kind == endpointSlices && forbidden:
 		return 0, fmt.Errorf("%s at %s: no right to read them (%s); grant %s",
 			f.kind.fullResource(), f.src.server, reason(err), f.grant())
@@ -176,21 +202,30 @@ func (f *feed) snapshot() FeedStatus {
 
 // What follows is told by lister and sink.
 
-// listing says that a LIST is being made. It has its own time limit.
-func (f *feed) listing() {
+// listing says that a LIST is being made, of the state as it is in the cluster or of any
+// that is not too old, and whether it has to be the former. It has its own time limit.
+func (f *feed) listing(consistent bool) (insist bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mode = modeList
 	f.due = time.Time{}
+	f.held.consistent = consistent || f.held.insist
+	return f.held.insist
 }
 
 // failed says that a request failed.
 func (f *feed) failed(err error) {
 	f.mu.Lock()
 	f.due = time.Time{}
-	f.status.Connected = false
+	f.lost()
 	f.status.LastError = reason(err)
 	f.status.LastErrorTime = time.Now()
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		f.ended = RestartExpired
+		f.expired()
+	} else {
+		f.status.Errors[errorReason(err)]++
+	}
 	fresh := f.status.Lists == 0
 	f.mu.Unlock()
 
@@ -209,14 +244,18 @@ func (f *feed) failed(err error) {
 // opening says that a watch is about to be opened. From here on it is watched over:
 // a streaming list has until the deadline, counted from the first connection it
 // got; any other watch must not be silent for too long.
-func (f *feed) opening(ctx context.Context, initial bool) context.Context {
+func (f *feed) opening(ctx context.Context, initial, consistent bool) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.release()
+	if initial {
+		f.held.consistent = consistent
+	}
 	f.cancel = cancel
 	switch {
 	case !initial:
+		f.lost() // the one before has ended
 		f.expect(silence)
 	case !f.initial || f.due.IsZero():
 		f.reached = false
@@ -250,14 +289,21 @@ func (f *feed) inDoubt() bool {
 }
 
 // opened says that the watch is open.
-func (f *feed) opened(w watch.Interface) {
+func (f *feed) opened(w *overheard) {
 	f.mu.Lock()
 	f.stream = w
 	plain := !f.initial
 	if plain {
+		if lost := f.status.Lost; !lost.IsZero() && time.Since(lost) >= maxBackoff {
+			f.src.doubt(f) // who knows what has become of the API server meanwhile
+		}
 		f.connected()
 	}
+	again := plain && f.wanted
 	f.mu.Unlock()
+	if again {
+		w.expire()
+	}
 	if plain {
 		f.src.link.up(f)
 	}
@@ -281,11 +327,19 @@ func (f *feed) overheard(e watch.Event) (pass bool) {
 	}
 	err := apierrors.FromObject(e.Object)
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		f.ended = RestartExpired
+		f.expired()
 		return true // the usual way to be told to list again
 	}
 	text, broken := broken(err)
 	if broken {
+		f.ended = RestartBroken
+		f.lost()         // now, and not when the next attempt has failed
 		return f.initial // of a list, there is no place to go on from
+	}
+	f.ended = RestartError
+	if !f.wanted {
+		f.reason = RelistEvent
 	}
 	again := time.Since(f.refusedAt) < silence
 	f.refusedAt = time.Now()
@@ -297,19 +351,36 @@ func (f *feed) overheard(e watch.Event) (pass bool) {
 	return true
 }
 
-// listed says that an initial state was handed over.
-func (f *feed) listed() {
+// listed says that an initial state of some version was handed over, with the versions of
+// its objects.
+func (f *feed) listed(version uint64, objects map[name]uint64) {
 	f.mu.Lock()
+	if f.status.Lists > 0 {
+		f.status.RelistsBy[f.reason]++
+	}
+	f.reason, f.wanted = RelistOther, false
+	f.held.insist, f.held.olderOnce = false, false
+	f.held.objects, f.held.listed = objects, version
+	if f.held.touched != nil {
+		clear(f.held.touched)
+	}
+	if version < f.held.version {
+		f.held.version = 0 // it was taken all the same
+	}
+	f.progressed(version)
+	f.status.Version = f.held.version
 	mode, wasOff := f.mode, f.status.Off
 	f.status.Mode, f.status.Synced, f.status.Off = mode, true, false
 	f.status.Lists++
 	f.status.LastEvent = time.Now()
+	f.silent = false
 	f.most = 0
 	if f.initial = false; mode == modeWatchList {
 		f.connected() // the stream goes on as a watch
 		f.expect(silence)
 	} else {
 		f.due = time.Time{}
+		f.status.Lost = f.status.LastEvent // until the watch is open
 	}
 	f.mu.Unlock()
 
@@ -320,6 +391,13 @@ func (f *feed) listed() {
 	}
 	if wasOff {
 		f.src.log.Info(f.kind.name+"s may be listed now: they are watched", "in", f.scope())
+	}
+}
+
+// expired notes why the state is read again. It needs f.mu.
+func (f *feed) expired() {
+	if !f.wanted {
+		f.reason = RelistExpired
 	}
 }
 
@@ -334,9 +412,10 @@ func (f *feed) event(usable bool) {
 	f.moved()
 }
 
-func (f *feed) bookmark() {
+func (f *feed) bookmark(version uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.progressed(version)
 	f.moved()
 }
 
@@ -351,6 +430,10 @@ func (f *feed) skip() {
 func (f *feed) moved() {
 	f.status.LastEvent = time.Now()
 	f.due = f.status.LastEvent.Add(silence) // the timer looks when it fires
+	f.silent = false
+	if f.status.Connected {
+		f.status.Lost = time.Time{}
+	}
 }
 
 // progress says that a streaming list under way brought an object. It has its time
@@ -366,8 +449,29 @@ func (f *feed) progress() {
 	}
 }
 
+// lost says that no watch is open. What the feed has brought was right until now, or
+// where a watch was silent until it last was not.
+func (f *feed) lost() {
+	f.status.Connected = false
+	switch {
+	case f.silent:
+		f.status.Lost = f.status.LastEvent
+	case f.status.Lost.IsZero():
+		f.status.Lost = time.Now()
+	}
+}
+
+// connected says that a watch is open. After a silence that alone says little: an API
+// server may take watches and have nothing to tell, since it has lost its own store.
 func (f *feed) connected() {
 	f.status.Connected = true
+	if !f.silent {
+		f.status.Lost = time.Time{}
+	}
+	if f.watched {
+		f.status.Restarts[f.ended]++
+	}
+	f.watched, f.ended = true, RestartClosed
 	if f.upSince.IsZero() {
 		f.upSince = time.Now()
 	}
@@ -401,8 +505,9 @@ func (f *feed) check() {
 		f.src.streaming.CompareAndSwap(streamingOn, streamingDoubt)
 	} else if !f.initial {
 		f.status.Reopened++
+		f.silent, f.ended = true, RestartSilence
 	}
-	f.status.Connected = false
+	f.lost()
 	end := f.take()
 	f.mu.Unlock()
 	end() // not under the lock: a stalled connection may hold it up
@@ -435,9 +540,11 @@ func (f *feed) close() {
 	defer f.mu.Unlock()
 	f.due = time.Time{}
 	f.release()
-	f.status.Connected = false
-	if f.timer != nil {
-		f.timer.Stop()
+	f.lost()
+	for _, t := range []*time.Timer{f.timer, f.holdTimer} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 }
 

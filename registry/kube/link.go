@@ -75,20 +75,52 @@ func (l *link) suffers(what string) bool {
 // connection is no connection, whatever the port number or the text.
 func classify(f *feed, err error) (what, text string) {
 	text = reason(err)
-	var network net.Error
-	switch {
-	case apierrors.IsForbidden(err):
+	switch errorReason(err) {
+	case ErrorForbidden:
 		return "no right to read " + f.kind.fullResource() + " in " + f.scope(), text
-	case apierrors.IsUnauthorized(err):
+	case ErrorUnauthorized:
 		return "the API server does not accept our credentials", text
-	case apierrors.IsNotFound(err):
-		return "the API server does not have " + f.kind.fullResource(), text
-	case answered(err):
+	case ErrorServer:
+		if apierrors.IsNotFound(err) {
+			return "the API server does not have " + f.kind.fullResource(), text
+		}
 		return "the API server reports an error", text
-	case errors.As(err, &network), errors.Is(err, errNoAnswer), errors.Is(err, errCut), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+	case ErrorUnreachable:
 		return "no connection to the API server", text
 	}
 	return "the answer of the API server is not understood", text
+}
+
+// ErrorReason is what was wrong with a request to the API server.
+type ErrorReason uint8
+
+const (
+	ErrorUnreachable  ErrorReason = iota // no connection, or no answer
+	ErrorUnauthorized                    // 401
+	ErrorForbidden                       // 403
+	ErrorServer                          // any other answer that is an error
+	ErrorMalformed                       // an answer that is not understood
+
+	errorReasons // how many there are
+)
+
+func (r ErrorReason) String() string {
+	return [errorReasons]string{"unreachable", "unauthorized", "forbidden", "server", "malformed"}[r]
+}
+
+func errorReason(err error) ErrorReason {
+	var network net.Error
+	switch {
+	case apierrors.IsForbidden(err):
+		return ErrorForbidden
+	case apierrors.IsUnauthorized(err):
+		return ErrorUnauthorized
+	case answered(err):
+		return ErrorServer
+	case errors.As(err, &network), errors.Is(err, errNoAnswer), errors.Is(err, errCut), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return ErrorUnreachable
+	}
+	return ErrorMalformed
 }
 
 // answered says whether an error is an answer of the API server.

@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/tools/cache"
@@ -22,7 +23,9 @@ import (
 type listReader struct {
 	kind *kind
 	keep cache.TransformFunc // what is kept of an API object; it must be a runtime.Object
-	out  internalversion.List
+	each func(runtime.Object)
+	meta metav1.ListMeta
+	n    int    // items so far
 	buf  []byte // of the item in protobuf that is being read
 }
 
@@ -32,7 +35,18 @@ var protobufMark = []byte("k8s\x00")
 // readList returns a list of what is kept of each item: what keep makes of an API object,
 // or a digest where the kind has a decoder for the octets that came.
 func readList(body io.Reader, k *kind, keep cache.TransformFunc) (runtime.Object, error) {
-	l := &listReader{kind: k, keep: keep}
+	out := &internalversion.List{}
+	var err error
+	out.ListMeta, err = readItems(body, k, keep, func(o runtime.Object) { out.Items = append(out.Items, o) })
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// readItems calls each for what is kept of each item, and returns what is said of the list.
+func readItems(body io.Reader, k *kind, keep cache.TransformFunc, each func(runtime.Object)) (metav1.ListMeta, error) {
+	l := &listReader{kind: k, keep: keep, each: each}
 	// Items have a few kilobytes; the body comes in frames of 16.
 	in := bufio.NewReaderSize(body, 32<<10)
 	read := l.json
@@ -48,23 +62,28 @@ func readList(body io.Reader, k *kind, keep cache.TransformFunc) (runtime.Object
 		err = fmt.Errorf("its kind is %q, not %q", kind, k.name+"List")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading a list of %ss: %w", k.name, err)
+		return l.meta, fmt.Errorf("reading a list of %ss: %w", k.name, err)
 	}
-	return &l.out, nil
+	return l.meta, nil
 }
 
 // item takes one item from its wire form, which is valid during the call.
 func (l *listReader) item(decode func(o runtime.Object) error) error {
 	o := l.kind.example.DeepCopyObject()
 	if err := decode(o); err != nil {
-		return fmt.Errorf("items[%d]: %w", len(l.out.Items), err)
+		return fmt.Errorf("items[%d]: %w", l.n, err)
 	}
 	kept, err := l.keep(o)
 	if err != nil {
-		return fmt.Errorf("items[%d]: %w", len(l.out.Items), err)
+		return fmt.Errorf("items[%d]: %w", l.n, err)
 	}
-	l.out.Items = append(l.out.Items, kept.(runtime.Object))
+	l.take(kept.(runtime.Object))
 	return nil
+}
+
+func (l *listReader) take(o runtime.Object) {
+	l.n++
+	l.each(o)
 }
 
 // unmarshaler is what all API types are.
@@ -88,7 +107,7 @@ func (l *listReader) protobuf(in *bufio.Reader) (kind string, err error) {
 			return fields(in, size, func(field uint64, size int64) error {
 				switch field {
 				case listMeta:
-					return l.message(in, size, &l.out.ListMeta)
+					return l.message(in, size, &l.meta)
 				case listItems:
 					if l.kind.decode != nil {
 						return l.decodeItem(in, size)
@@ -207,13 +226,13 @@ func (l *listReader) message(in *bufio.Reader, size int64, to unmarshaler) error
 func (l *listReader) decodeItem(in *bufio.Reader, size int64) error {
 	octets, err := l.octets(in, size)
 	if err != nil {
-		return fmt.Errorf("items[%d]: %w", len(l.out.Items), err)
+		return fmt.Errorf("items[%d]: %w", l.n, err)
 	}
 	d, err := l.kind.decode(octets)
 	if err != nil {
-		return fmt.Errorf("items[%d]: %w", len(l.out.Items), err)
+		return fmt.Errorf("items[%d]: %w", l.n, err)
 	}
-	l.out.Items = append(l.out.Items, digest{d})
+	l.take(digest{d, readVersion(octets)})
 	return nil
 }
 
@@ -232,7 +251,7 @@ func (l *listReader) json(in *bufio.Reader) (kind string, err error) {
 		case "kind":
 			err = d.Decode(&kind)
 		case "metadata":
-			err = d.Decode(&l.out.ListMeta)
+			err = d.Decode(&l.meta)
 		case "items":
 			err = l.jsonItems(d)
 		default:

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -49,7 +50,8 @@ func whole(o any) (any, error) { return o, nil }
 
 // digested is what is kept of a slice, however it came.
 func digested(o any) (any, error) {
-	return digest{registry.NewStore(slog.New(slog.DiscardHandler)).Slices("").Digest(o.(*discoveryv1.EndpointSlice))}, nil
+	s := o.(*discoveryv1.EndpointSlice)
+	return digest{registry.NewStore(slog.New(slog.DiscardHandler)).Slices("").Digest(s), parseVersion(s.ResourceVersion)}, nil
 }
 
 var formats = []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON}
@@ -73,7 +75,9 @@ func serviceList(n int) *corev1.ServiceList {
 }
 
 // What is read is what was sent, in whatever pieces it comes.
-func TestReadList(t *testing.T) {
+func TestReadList(t *testing.T) { synctest.Test(t, testReadList) } // a digest has the time
+
+func testReadList(t *testing.T) {
 	for _, media := range formats {
 		for _, n := range []int{0, 1, 200} {
 			slices, services_ := sliceList(n), serviceList(n)

@@ -23,8 +23,9 @@ import (
 // refused connections and broken watches from its error handler.
 type lister struct {
 	*cache.ListWatch
-	feed *feed
-	keep cache.TransformFunc // what is kept of the objects of a LIST; set before use
+	feed    *feed
+	request func(opts *metav1.ListOptions) *rest.Request
+	keep    cache.TransformFunc // what is kept of the objects of a LIST; set before use
 }
 
 var _ cache.ListerWatcherWithContext = (*lister)(nil)
@@ -37,22 +38,13 @@ func newLister(f *feed, c rest.Interface) *lister {
 			Resource(f.kind.resource).
 			VersionedParams(opts, metav1.ParameterCodec)
 	}
-	l := &lister{feed: f}
+	l := &lister{feed: f, request: request}
 	l.ListWatch = &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			body, err := request(&opts).Stream(ctx)
-			if err != nil {
-				return nil, err
-			}
-			defer body.Close()
-			stalled := time.AfterFunc(listSilence, cancel)
-			defer stalled.Stop()
-			list, err := readList(moving{body, func() { stalled.Reset(listSilence) }}, f.kind, l.keep)
-			if err != nil && ctx.Err() != nil {
-				err = errNoAnswer
-			}
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (list runtime.Object, err error) {
+			err = l.read(ctx, opts, func(body io.Reader) (err error) {
+				list, err = readList(body, f.kind, l.keep)
+				return err
+			})
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
@@ -61,6 +53,76 @@ func newLister(f *feed, c rest.Interface) *lister {
 		},
 	}
 	return l
+}
+
+// read makes a LIST and hands its answer on as it comes.
+func (l *lister) read(ctx context.Context, opts metav1.ListOptions, to func(body io.Reader) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	body, err := l.request(&opts).Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	stalled := time.AfterFunc(listSilence, cancel)
+	defer stalled.Stop()
+	err = to(moving{body, func() { stalled.Reset(listSilence) }})
+	if err != nil && ctx.Err() != nil {
+		err = errNoAnswer
+	}
+	return err
+}
+
+// listPage is how many objects a page has of a list that an API server gets from etcd.
+const listPage = 500
+
+// newest makes opts those of a list of what exists now. A list without a version would do,
+// but is served from the same cache as watches are: what is missing in one of them may be
+// missing in the other. One of a version goes to etcd, or to a cache that is compared with
+// it. What the newest version is, the API server always asks etcd.
+func (l *lister) newest(ctx context.Context, opts *metav1.ListOptions) error {
+	var meta metav1.ListMeta
+	err := l.read(ctx, metav1.ListOptions{Limit: 1}, func(body io.Reader) (err error) {
+		meta, err = readItems(body, l.feed.kind, l.keep, func(runtime.Object) {})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit = meta.ResourceVersion, metav1.ResourceVersionMatchExact, 0
+	if opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
+		opts.ResourceVersionMatch = ""
+	}
+	if !l.feed.src.versionLists.Load() {
+		opts.Limit = listPage
+	}
+	return nil
+}
+
+// listAll calls each for what is kept of all that exists, as of the version that it
+// returns: the newest there is. It has nothing to do with the reflector's lists.
+func (l *lister) listAll(ctx context.Context, each func(runtime.Object)) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	opts := metav1.ListOptions{}
+	if err := l.newest(ctx, &opts); err != nil {
+		return "", err
+	}
+	for {
+		var page metav1.ListMeta
+		err := l.read(ctx, opts, func(body io.Reader) (err error) {
+			page, err = readItems(body, l.feed.kind, l.keep, each)
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+		version = page.ResourceVersion
+		if page.Continue == "" {
+			return version, nil
+		}
+		opts = metav1.ListOptions{Limit: opts.Limit, Continue: page.Continue}
+	}
 }
 
 const (
@@ -101,10 +163,16 @@ var (
 var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
 
 func (l *lister) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	l.feed.listing()
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	list, err := l.ListWatch.ListWithContext(lctx, opts)
+	var list runtime.Object
+	var err error
+	if opts.Continue == "" && l.feed.listing(opts.ResourceVersion == "") {
+		err = l.newest(lctx, &opts)
+	}
+	if err == nil {
+		list, err = l.ListWatch.ListWithContext(lctx, opts)
+	}
 	if err != nil && ctx.Err() == nil {
 		if lctx.Err() != nil {
 			err = errNoAnswer
@@ -116,18 +184,18 @@ func (l *lister) ListWithContext(ctx context.Context, opts metav1.ListOptions) (
 
 func (l *lister) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
-	if initial && !l.feed.src.streams(ctx) {
+	if initial && (!l.feed.src.streams(ctx) || l.feed.insists()) { // which asks for the version
 		return nil, errNoStreaming
 	}
-	wctx := l.feed.opening(ctx, initial)
+	wctx := l.feed.opening(ctx, initial, opts.ResourceVersion == "")
 	w, err := l.ListWatch.WatchWithContext(wctx, opts)
 	if err == nil && reflect.TypeOf(w) == emptyWatch {
 		err = errCut
 	}
 	if err == nil {
-		w = newOverheard(wctx, w, l.feed.overheard)
-		l.feed.opened(w)
-		return w, nil
+		o := newOverheard(wctx, w, l.feed.overheard)
+		l.feed.opened(o)
+		return o, nil
 	}
 	if ctx.Err() != nil {
 		return nil, err
@@ -162,28 +230,42 @@ type overheard struct {
 	events  chan watch.Event
 	stop    sync.Once
 	stopped chan struct{}
+	expires sync.Once
+	expired chan struct{}
 }
 
 func newOverheard(ctx context.Context, w watch.Interface, pass func(watch.Event) bool) *overheard {
-	o := &overheard{Interface: w, events: make(chan watch.Event), stopped: make(chan struct{})}
+	o := &overheard{Interface: w, events: make(chan watch.Event), stopped: make(chan struct{}), expired: make(chan struct{})}
 	go func() {
 		defer close(o.events)
-		for e := range w.ResultChan() {
-			if o.ended(ctx) {
-				return
-			}
-			if !pass(e) {
-				continue
+		for {
+			e, last := expiry, true
+			select {
+			case <-o.expired:
+			case event, open := <-w.ResultChan():
+				if !open || o.ended(ctx) {
+					return
+				}
+				if !pass(event) {
+					continue
+				}
+				e, last = event, false
 			}
 			select {
 			case o.events <- e:
 			case <-o.stopped:
 				return
 			}
+			if last {
+				return
+			}
 		}
 	}()
 	return o
 }
+
+// expire ends the watch as the API server would that has forgotten where it was.
+func (o *overheard) expire() { o.expires.Do(func() { close(o.expired) }) }
 
 func (o *overheard) ended(ctx context.Context) bool {
 	select {

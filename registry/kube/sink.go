@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,9 +29,11 @@ func (s *sink[T]) Add(object any) error { return s.Update(object) }
 
 func (s *sink[T]) Update(object any) error {
 	d := s.digest(object)
-	s.feed.event(d != nil)
-	if d != nil {
-		s.to.PutDigest(d)
+	s.feed.event(d.Digest != nil)
+	if s.feed.arrived(d) {
+		d.CameAt(cameAt(object))
+		s.to.PutDigest(d.Digest)
+		s.feed.applied(d, false)
 	}
 	return nil
 }
@@ -40,29 +44,49 @@ func (s *sink[T]) Delete(object any) error {
 		object = t.Obj
 	}
 	d := s.digest(object)
-	s.feed.event(d != nil)
-	if d != nil {
-		s.to.DeleteDigest(d)
+	s.feed.event(d.Digest != nil)
+	if s.feed.arrived(d) {
+		d.CameAt(cameAt(object))
+		s.to.DeleteDigest(d.Digest)
+		s.feed.applied(d, true)
 	}
 	return nil
 }
 
-func (s *sink[T]) Replace(objects []any, _ string) error {
+// cameAt is when an object of a watch began to be read, or was read at last.
+func cameAt(object any) time.Time {
+	if a, ok := object.(*arrival); ok {
+		return a.came
+	}
+	return time.Now()
+}
+
+func (s *sink[T]) Replace(objects []any, resourceVersion string) error {
+	version := parseVersion(resourceVersion)
+	if err := s.feed.admit(version); err != nil {
+		return err
+	}
 	list := make([]*registry.Digest, 0, len(objects))
+	versions := make(map[name]uint64, len(objects))
 	for _, object := range objects {
-		if d := s.digest(object); d != nil {
-			list = append(list, d)
-		} else {
+		d := s.digest(object)
+		if d.Digest == nil {
 			s.feed.skip()
+			continue
+		}
+		list = append(list, d.Digest)
+		if d.version != 0 {
+			versions[d.id()] = d.version
 		}
 	}
-	s.to.ReplaceDigests(list)
-	s.feed.listed() // after: who reads "synced" finds the objects
+	kept := s.to.Relist(list, s.feed.guard())
+	s.feed.listed(version, versions) // after: who reads "synced" finds the objects
+	s.feed.keeping(kept)
 	return nil
 }
 
-func (s *sink[T]) Bookmark(string) error {
-	s.feed.bookmark()
+func (s *sink[T]) Bookmark(resourceVersion string) error {
+	s.feed.bookmark(parseVersion(resourceVersion))
 	return nil
 }
 
@@ -74,31 +98,28 @@ func (s *sink[T]) Resync() error { return nil }
 // the memory.
 func (s *sink[T]) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
-		if d := s.digest(object); d != nil {
-			return digest{d}, nil
+		if d := s.digest(object); d.Digest != nil {
+			return d, nil
 		}
 		return object, nil
 	}
 }
 
-// digest returns what is kept of an object, in whichever form it comes, or nil where it is
-// of another kind.
-func (s *sink[T]) digest(object any) *registry.Digest {
+// digest returns what is kept of an object, in whichever form it comes, with nothing in it
+// where it is of another kind.
+func (s *sink[T]) digest(object any) digest {
 	switch o := object.(type) {
 	case digest:
-		return o.Digest
+		return o
 	case *arrival:
 		if o.kind == s.feed.kind {
-			return o.digest
+			return digest{o.digest, parseVersion(o.ResourceVersion)}
 		}
 	case T:
-		return s.to.Digest(o)
+		return digest{s.to.Digest(o), parseVersion(o.GetResourceVersion())}
 	}
-	return nil
+	return digest{}
 }
-
-// digest is known to a reflector as an object with a name.
-type digest struct{ *registry.Digest }
 
 var _ runtime.Object = digest{}
 

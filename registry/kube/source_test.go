@@ -92,7 +92,12 @@ type world struct {
 // newWorld has Service shop/web with one endpoint.
 func newWorld(t *testing.T, namespaces ...string) *world {
 	t.Helper()
-	w := &world{t: t, api: fakeapi.New(), log: &logBuffer{}, ended: make(chan error, 1)}
+	return newWorldOn(t, fakeapi.New(), namespaces...)
+}
+
+func newWorldOn(t *testing.T, api *fakeapi.Server, namespaces ...string) *world {
+	t.Helper()
+	w := &world{t: t, api: api, log: &logBuffer{}, ended: make(chan error, 1)}
 	w.pipe = &pipe{handler: w.api}
 	w.pipe.connects.Store(true)
 	w.api.Apply(service("web"))
@@ -344,6 +349,52 @@ func TestSlicesForbidden(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Where there is something to serve already, a right that is lost is asked for again.
+func TestSlicesForbiddenAndInsisted(t *testing.T) {
+	for _, deny := range []func(a *fakeapi.Server, yes bool){
+		func(a *fakeapi.Server, yes bool) { a.Forbid("EndpointSlice", yes) },
+		func(a *fakeapi.Server, yes bool) {
+			if a.Fail(http.StatusUnauthorized); !yes {
+				a.Fail(0)
+			}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.src.Insist = true
+			deny(w.api, true)
+			w.run()
+			after(time.Minute)
+			if w.synced() {
+				t.Error("it is synced without EndpointSlices")
+			}
+			w.wantLines(1, "what is known stays, trying again")
+			deny(w.api, false)
+			after(10 * time.Second)
+			if !w.synced() {
+				t.Fatal("it is not synced")
+			}
+			w.wantAddresses("web", "10.0.0.1")
+		})
+	}
+}
+
+// The identity is that of the cluster and of what is read of it.
+func TestIdentity(t *testing.T) {
+	for _, c := range []struct {
+		namespaces []string
+		want       string
+	}{
+		{[]string{""}, "http://cluster, all namespaces"},
+		{[]string{"shop", "data"}, "http://cluster, namespace data, namespace shop"},
+		{[]string{"data", "shop"}, "http://cluster, namespace data, namespace shop"},
+	} {
+		if got := newWorld(t, c.namespaces...).src.Identity(); got != c.want {
+			t.Errorf("%q: %s", c.namespaces, got)
+		}
 	}
 }
 

@@ -15,6 +15,10 @@ import (
 // the LIST takes a third of their processor time, and less of ours.
 const listsItemByItem = 33
 
+// API servers from 1.34 on keep what was at the versions of the last minutes, and compare it
+// with etcd: a LIST of one of them need not go there, and need not have pages.
+const listsVersions = 34
+
 // streams says whether an initial state is read as a streaming list: unless the API server
 // is known to be better at LIST, or such a stream did not end in time.
 func (s *Source) streams(ctx context.Context) bool {
@@ -36,19 +40,22 @@ func (s *Source) askVersion(ctx context.Context) {
 	} else if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return
 	}
-	if err == nil && prefersList(v) {
-		s.streaming.CompareAndSwap(streamingOn, streamingOff)
+	if err == nil {
+		s.versionLists.Store(isFrom(v, listsVersions))
+		if isFrom(v, listsItemByItem) {
+			s.streaming.CompareAndSwap(streamingOn, streamingOff)
+		}
 	}
 	s.versionAsked.Store(true)
 }
 
-// prefersList says whether an API server of this version sends the answer to a LIST object
-// by object. Some providers put a plus after the number.
-func prefersList(v version.Info) bool {
+// isFrom says whether a version is 1 and some second number, or later. Some providers put a
+// plus after the number.
+func isFrom(v version.Info, least int) bool {
 	major, err := strconv.Atoi(v.Major)
 	if err != nil {
 		return false
 	}
 	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+"))
-	return err == nil && (major > 1 || major == 1 && minor >= listsItemByItem)
+	return err == nil && (major > 1 || major == 1 && minor >= least)
 }

@@ -1,0 +1,93 @@
+package kube
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wantLost says since when the watch of EndpointSlices is to be lost.
+func (w *world) wantLost(what string, since time.Time) {
+	w.t.Helper()
+	if lost := w.status(0).Lost; !lost.Equal(since) {
+		w.t.Errorf("%s: lost since %v, want %v", what, lost, since)
+	}
+}
+
+// A watch is lost from when its connection is, and not while nothing happens.
+func TestLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run()
+		w.wantLost("at first", time.Time{})
+		for range 20 {
+			after(time.Minute)
+			w.api.Announce() // bookmarks, and no change
+		}
+		synctest.Wait()
+		w.wantLost("after 20 quiet minutes", time.Time{})
+
+		w.api.Fail(503)
+		w.api.Expire()
+		after(time.Second)
+		cut := w.status(0).Lost
+		if cut.IsZero() || time.Since(cut) > time.Second {
+			t.Fatalf("lost since %v, now it is %v", cut, time.Now())
+		}
+		after(time.Hour)
+		w.wantLost("an hour later", cut)
+		w.api.Fail(0)
+		after(10 * time.Second)
+		w.wantLost("when it is back", time.Time{})
+		if st := w.status(0); st.Restarts[RestartExpired] != 1 {
+			t.Errorf("restarts %v", st.Restarts)
+		}
+	})
+}
+
+// A watch that brings nothing for too long is lost from when it last brought something,
+// however often it can be opened again, until one brings something.
+func TestLostInSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run()
+		began := w.status(0).LastEvent
+		after(silence - time.Second)
+		w.wantLost("before it is too long", time.Time{})
+		after(2 * time.Second)
+		w.wantLost("when it is", began)
+		after(10 * silence)
+		w.wantLost("opened ten times", began)
+		if st := w.status(0); !st.Connected || st.Restarts[RestartSilence] < 10 {
+			t.Errorf("status %+v", st)
+		}
+		w.api.Announce()
+		synctest.Wait()
+		w.wantLost("after a bookmark", time.Time{})
+	})
+}
+
+// Requests are counted with how long their answers took to begin.
+func TestRequestsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.api.Forbid("Node", true)
+		w.run()
+		after(90 * time.Second)
+		got := w.src.Requests()
+		ok, forbidden := got[RequestKind{"GET", "200"}], got[RequestKind{"GET", "403"}]
+		if ok.Count < 2 || forbidden.Count < 2 {
+			t.Errorf("requests %+v", got)
+		}
+		var within uint64
+		for _, n := range ok.Within {
+			within += n
+		}
+		if within != ok.Count {
+			t.Errorf("%d of %d requests took no longer than a minute", within, ok.Count)
+		}
+		if w.src.Host() != "cluster" {
+			t.Errorf("host %q", w.src.Host())
+		}
+	})
+}
