@@ -49,6 +49,7 @@ type Answer struct {
 
 	// Who asks, which is looked up when the answer depends on it.
 	question *Question
+	sight    *sight
 	asked    bool
 	asker    asker
 
@@ -72,6 +73,7 @@ type Answer struct {
 	ahead    []ahead // for LookAhead, and what it came to
 	looked   int
 	inner    *Answer // that an explanation is of, nil before the first
+	inSight  []holder
 }
 
 // maxChain is how many aliases are followed inside our zones: more are a loop or
@@ -108,6 +110,7 @@ func (a *Answer) reset(s *Set) {
 	a.order = a.order[:0]
 	a.segments = a.segments[:0]
 	a.decision = decision{}
+	a.sight = nil
 	a.asked = false
 	a.asker = asker{}
 	a.holders = nil
@@ -120,6 +123,18 @@ func (a *Answer) reset(s *Set) {
 func (a *Answer) Authoritative() bool { return a.RCode == NoError || a.RCode == NXDomain }
 
 func (a *Answer) fail(rcode uint8, ede uint16) { a.RCode, a.EDE = rcode, ede }
+
+// stale marks an answer that may be out of date (RFC 8914 sections 4.4 and 4.20). One
+// that says nothing of what exists stays as it is.
+func (a *Answer) stale() {
+	switch {
+	case a.EDE != 0:
+	case a.RCode == NoError:
+		a.EDE = EDEStale
+	case a.RCode == NXDomain:
+		a.EDE = EDEStaleNXDomain
+	}
+}
 
 // nodata answers that the name exists and has no such record (RFC 2308 section
 // 2.2), or, where it is empty, none at all at the moment.
@@ -135,6 +150,21 @@ func (a *Answer) nxdomain() {
 	a.isNegative = true
 }
 
+// CountedBy is the name that replies like this one are counted by where there may not be
+// more than so many. Names that exist without number count as one: those that do not
+// exist by the zone's apex, those of a scope by the Service.
+func (a *Answer) CountedBy() []byte {
+	switch {
+	case a.RCode == NXDomain && a.reverseApex != nil:
+		return a.reverseApex
+	case a.RCode == NXDomain:
+		return a.zone.apex
+	case a.scope.given:
+		return a.service.suffix
+	}
+	return a.question.Name
+}
+
 // ask finds out who asks, once.
 func (a *Answer) ask() {
 	if !a.asked {
@@ -147,7 +177,12 @@ func (a *Answer) ask() {
 // section 7.2.1): as many as the reply may be kept for. It is to be called after
 // AppendTo.
 func (a *Answer) Scope() int {
-	if !a.asked || !a.question.Subnet.IsValid() {
+	switch {
+	case !a.question.Subnet.IsValid():
+		return 0
+	case len(a.set.cfg.sights) > 0:
+		return a.question.Subnet.Bits() // others may see something else
+	case !a.asked:
 		return 0
 	}
 	bits := a.asker.same
@@ -193,6 +228,14 @@ func (a *Answer) Place() Place {
 
 func (p Place) String() string {
 	return [Places]string{"idle", "unknown", "neutral", "ecs", "endpoints", "nodes", "podCIDRs", "places"}[p]
+}
+
+// Capped says whether the answer leaves out endpoints that are as good as those that it
+// has, since it is limited to so many (limit), or has as many as fit (fit: cut). It is to be
+// called after AppendTo, of an answer that is not cut.
+func (a *Answer) Capped() bool {
+	d := &a.decision
+	return a.records.set != nil && (d.written < len(a.order) || len(a.order) == d.bound && d.bound < d.of)
 }
 
 // Counts are the records of each section, as the header gives them.
@@ -440,7 +483,7 @@ func (a *Answer) appendSingle(w *writer, owner int, n *Counts) (cut bool) {
 		n.Answer++
 		w.limit = w.extra
 		switch s := a.set.nameserverService(a.zoneAt); {
-		case s == nil:
+		case s == nil || !shows(a.sight, "dns"):
 			a.appendNameservers(w, target, primary, TypeANY, &n.Additional)
 		default:
 			appendAddrs(w, target, &s.v4.list, a.recordsOf(&s.published.a), n)

@@ -39,11 +39,9 @@ func (s *Set) locate(q *Question, a *asker) {
 	a.key = rank.Mix(rank.Mix(n.hi) ^ n.lo)
 	if most == 128 {
 		holders := s.index.get(addr)
-		for i := range holders {
-			if holders[i].by.clusterDNS && !q.Subnet.IsValid() {
-				a.neutral = true
-				return
-			}
+		if anyClusterDNS(holders) && !q.Subnet.IsValid() {
+			a.neutral = true
+			return
 		}
 		if best := bestOf(holders); best != nil && s.without&FromEndpoints == 0 {
 			a.where, a.source, a.same = *best.place, FromEndpoints, 128
@@ -67,6 +65,12 @@ func (s *Set) locate(q *Question, a *asker) {
 		return
 	}
 	a.same = most
+}
+
+// AsksForMany says whether who asks from an address asks for others: a trusted forwarder,
+// a shared cache, the cluster's own DNS.
+func (s *Set) AsksForMany(from netip.Addr) bool {
+	return s.cfg.forwarders.contains(from) || s.cfg.sharedCaches.contains(from) || anyClusterDNS(s.index.get(from))
 }
 
 // Trusts says whether a forwarder's EDNS Client Subnet is to be believed.

@@ -42,16 +42,19 @@ func NewBuilder(c Config) (*Builder, error) {
 		clients:      c.Clients,
 		forwarders:   prefixes(c.Clients.TrustedForwarders),
 		sharedCaches: prefixes(c.Clients.SharedCaches),
+		sights:       newSights(c.Clients.Visibility),
 	}
 	for _, z := range c.Zones {
 		apex, _ := ParseName(z.Name) // checked, as the knobs are
 		knobs, _ := newKnobs(&z)
+		only, _ := newOnly(z.Namespaces, z.Selector)
 		cfg.zones = append(cfg.zones, &zone{
 			layout:        z.Layout,
 			empty:         z.Empty,
 			endpointNames: z.EndpointNames,
 			apex:          apex,
 			labels:        countLabels(apex),
+			only:          only,
 			knobs:         knobs,
 			ttl:           seconds(knobs.base.TTL),
 			ttlEmpty:      seconds(knobs.base.TTLEmpty),
@@ -77,6 +80,18 @@ const spareNames = 1024
 
 // Last is the Set built last.
 func (b *Builder) Last() *Set { return b.last }
+
+// After says that a serial was given already, by another Builder for the same zones: the
+// next Set has one of its own that comes after it. It is for before the first Build, or
+// before one whose Set is the first to be served.
+func (b *Builder) After(serial uint32) {
+	set := *b.last
+	if set.serial == 0 || int32(serial-set.serial) > 0 {
+		set.serial = serial
+	}
+	set.transfer = &set
+	b.last, b.numbered = &set, time.Time{}
+}
 
 // SetNodes says what all the Nodes are. They count from the next Build on, which costs
 // as much as there are Nodes, and addresses on those that differ.
@@ -126,14 +141,20 @@ func (b *Builder) Build(changed []*registry.Service, now time.Time) *Set {
 				}
 				made = compile(svc, z, &b.ids, next.atlas.regions, b.churn.ttl, hot[svc.Key], b.room, again)
 			}
+			if made != nil && !z.holds(svc) {
+				// The first zone has the index, for which everybody counts.
+				if made.hidden = i == 0; !made.hidden {
+					made = nil
+				}
+			}
 			if made != nil {
 				made.takeOver(old)
 				compiled.set(key, made)
 			} else if had {
 				compiled.remove(key)
 			}
-			if had != (made != nil) {
-				add(namespaces, string(appendLabel(nil, svc.Namespace)), sign(made != nil))
+			if was, is := had && !old.hidden, made != nil && !made.hidden; was != is {
+				add(namespaces, string(appendLabel(nil, svc.Namespace)), sign(is))
 			}
 			if i == 0 { // PTR records point into the first zone
 				b.index.move(key, old, made)

@@ -20,6 +20,9 @@ type Clients struct {
 	// longest prefix counts.
 	Places []PlaceRange
 
+	// Visibility are addresses that see some namespaces only. The longest prefix counts.
+	Visibility []Visibility
+
 	// Off are the sources of places that are passed over.
 	Off Sources
 }
@@ -79,7 +82,7 @@ func (c *Clients) validate() error {
 		}
 		given[p.Prefix.Masked()] = true
 	}
-	return nil
+	return checkVisibility(c.Visibility)
 }
 
 func validPrefix(p netip.Prefix) bool {

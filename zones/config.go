@@ -45,6 +45,11 @@ type Zone struct {
 	Empty         Empty
 	EndpointNames EndpointNames
 
+	// Namespaces, as globs, and Selector, of the Service's labels as a Rule's, say which
+	// Services are in the zone. What is empty selects all.
+	Namespaces []string
+	Selector   string
+
 	// Defaults are the values of knobs for all Services, and Rules set those of some:
 	// the first one that matches counts. The annotations of a Service beat both, each
 	// knob by itself.
@@ -214,6 +219,9 @@ func (z *Zone) check() (apex []byte, err error) {
 	}
 	if z.Layout > Kubernetes || z.Empty > Nonexist || z.EndpointNames > ByPod {
 		return nil, fmt.Errorf("no such choice: layout %v, empty %v, endpointNames %v", z.Layout, z.Empty, z.EndpointNames)
+	}
+	if _, err := newOnly(z.Namespaces, z.Selector); err != nil {
+		return nil, err
 	}
 	if _, err := newKnobs(z); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package zones
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Explanation is why an asker got the answer that it got.
@@ -35,6 +36,9 @@ type Explanation struct {
 	Records int `json:"records,omitempty"`
 
 	Serial uint32 `json:"serial"` // of the zone's SOA
+
+	// AsOf is until when all this is known to be right, where that is not now.
+	AsOf *time.Time `json:"asOf,omitempty"`
 }
 
 // ExplainedAsker is who asked, and where that is.
@@ -96,6 +100,8 @@ type decision struct {
 	tier     int8    // that TopologyNearest chose
 	share    float64 // of the load that it takes
 	written  int     // endpoints, or PTR records, that are in the message
+	of       int     // endpoints that could be
+	bound    int     // endpoints that there is room for, or that the limit allows
 }
 
 var tierNames = [...]string{"node", "zone", "region", "rest"}
@@ -134,6 +140,10 @@ func (a *Answer) outline() *Explanation {
 	case z != nil:
 		e.Zone = nameText(z.apex)
 	}
+	if asOf := a.set.asOf; !asOf.IsZero() {
+		e.AsOf = &asOf
+		e.step("stale: this is as of %s, and nothing has been heard of the source since", asOf.UTC().Format(time.RFC3339))
+	}
 	a.explainSteps(e)
 	return e
 }
@@ -152,6 +162,10 @@ func (e *Explanation) step(format string, args ...any) {
 }
 
 func (a *Answer) explainSlices(e *Explanation) {
+	if until := a.service.source.Held; until != 0 {
+		e.step("the last list lacked most endpoints of this Service: those from before are kept until it is read again, at %s",
+			time.Unix(until, 0).UTC().Format(time.RFC3339))
+	}
 	for _, sl := range a.service.source.Slices {
 		x := ExplainedSlice{Name: sl.Name, Endpoints: sl.Endpoints.Len()}
 		for i := range sl.Endpoints.Len() {

@@ -29,6 +29,9 @@ func (a *Answer) explainAsker() ExplainedAsker {
 	if a.set.Disbelieved()&FromPodCIDRs != 0 {
 		e.How += "; podCIDRs are not believed, since too many endpoints lie in those of other Nodes"
 	}
+	if a.sight != nil {
+		e.How += "; " + a.sight.String()
+	}
 	return e
 }
 
@@ -51,13 +54,13 @@ func (a *Answer) placeFound() string {
 		return "a shared cache, as is configured, which asks for many places"
 	case a.asker.neutral:
 		i := slices.IndexFunc(holders, func(h holder) bool { return h.by.clusterDNS })
-		how := who + " is an endpoint's of " + serviceText(holders[i].by.key) + ", the cluster's own DNS, which asks for many places"
+		how := who + " is an endpoint's" + a.naming(" of ", &holders[i]) + ", the cluster's own DNS, which asks for many places"
 		if e, _ := s.atlas.cluster.find(n, 128, FromNodes); e != nil {
 			how += "; it has the address of Node " + s.ids.nodes.text(e.where.node) + ", so all that asks from there counts as it"
 		}
 		return how
 	case a.asker.source == FromEndpoints:
-		return who + " is an endpoint's of Service " + serviceText(bestOf(holders).by.key)
+		return who + " is an endpoint's" + a.naming(" of Service ", bestOf(holders))
 	case a.asker.source == FromNodes:
 		return who + " is an InternalIP of Node " + s.ids.nodes.text(a.asker.node)
 	case a.asker.source == FromPodCIDRs:
@@ -84,6 +87,14 @@ func (a *Answer) placeFound() string {
 		none[last] = "and " + none[last]
 	}
 	return "not known: " + who + " is " + strings.Join(none, ", ")
+}
+
+// naming names the Service of a holder behind some words, if the asker sees it.
+func (a *Answer) naming(words string, h *holder) string {
+	if !a.sees(h) {
+		return ""
+	}
+	return words + serviceText(h.by.key)
 }
 
 // hides says whether a forwarder asks for somebody who is not to be located (RFC 7871

@@ -85,7 +85,7 @@ func (a *Answer) missing() string {
 	form, last := "<service>.<namespace>."+apex, len(labels)-1
 	hasNamespace := func(label string) bool {
 		_, ok := a.set.namespaces[a.zoneAt].getString(string(appendLabel(nil, label)))
-		return ok
+		return ok && shows(a.sight, label)
 	}
 	switch {
 	case z.layout == Kubernetes && labels[last] != "svc":

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -308,6 +309,21 @@ func TestExplanationOfMissing(t *testing.T) {
 	set = b.Build([]*registry.Service{svc}, someTime)
 	if e := explainOne(t, NewAnswer(), set, explainedCase{name: "nera.svc.registry.local"}); e.Steps[0] != "no Service nera in namespace svc: NXDOMAIN, for 5 s" {
 		t.Errorf("in a namespace svc: %q", e.Steps)
+	}
+}
+
+// A Service that keeps what a list lacked is explained so, as long as it does.
+func TestExplanationOfHeld(t *testing.T) {
+	const step = "the last list lacked most endpoints of this Service: those from before are kept until it is read again, at 1970-01-01T00:01:40Z"
+	b := newTestBuilder(t)
+	for _, held := range []int64{0, 100, 0} {
+		svc := explainedService()
+		svc.Held = held
+		set := b.Build([]*registry.Service{svc}, someTime)
+		e := explainOne(t, NewAnswer(), set, explainedCase{name: "web.shop.registry.local"})
+		if slices.Contains(e.Steps, step) != (held != 0) {
+			t.Errorf("held until %d: %q", held, e.Steps)
+		}
 	}
 }
 

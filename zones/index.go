@@ -40,6 +40,7 @@ type holder struct {
 type indexed struct {
 	key        string // in services
 	clusterDNS bool   // the addresses are those of the cluster's own DNS
+	hidden     bool   // it is not in the zone and names nothing
 }
 
 // standing is how much it counts what is said of an address: more where it is ready, else
@@ -77,6 +78,15 @@ func bestOf(holders []holder) (best *holder) {
 func anyNamed(holders []holder) bool {
 	for i := range holders {
 		if holders[i].named {
+			return true
+		}
+	}
+	return false
+}
+
+func anyClusterDNS(holders []holder) bool {
+	for i := range holders {
+		if holders[i].by.clusterDNS {
 			return true
 		}
 	}

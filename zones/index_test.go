@@ -138,11 +138,11 @@ func checkIndex(t *testing.T, b *Builder) {
 		for addr := range svc.addrs() {
 			p := svc.holds(addr)
 			record, _ := p.findAddr(addr)
-			h := holder{by: &indexed{key, isClusterDNS(svc.source)}, created: uint32(told[addr]), ready: told[addr]>>32 != 0}
+			h := holder{by: &indexed{key, isClusterDNS(svc.source), false}, created: uint32(told[addr]), ready: told[addr]>>32 != 0}
 			if w := p.areas.at(p.family(addr).place(uint32(record))); w != (where{}) {
 				h.place = &w
 			}
-			h.named = p.family(addr).name(record) != unnamed
+			h.named = p.family(addr).name(record) != unnamed && !svc.hidden
 			_, h.host = p.nameOf(addr)
 			want[addr] = append(want[addr], h)
 		}

@@ -66,7 +66,7 @@ func (x *indexer) move(key string, old, now *service) {
 		was = old.indexed
 	}
 	if now != nil {
-		is := indexed{key, isClusterDNS(now.source)}
+		is := indexed{key, isClusterDNS(now.source), now.hidden}
 		if now.indexed = was; was == nil || *was != is {
 			now.indexed = new(indexed)
 			*now.indexed = is
@@ -158,7 +158,7 @@ func (p *part) appendFound(dst []found) []found {
 func (f *found) holder(by *indexed) (h holder, at where) {
 	in := f.part.family(f.addr)
 	name := in.name(int(f.record))
-	h = holder{by: by, named: name != unnamed, host: name != byAddress && name&podNamed == 0}
+	h = holder{by: by, named: name != unnamed && !by.hidden, host: name != byAddress && name&podNamed == 0}
 	return h, f.part.areas.at(in.place(f.record))
 }
 

@@ -47,7 +47,8 @@ func (a *Answer) rank(want int) {
 		a.client.Turn = s.turnOf(r.list).Add(1)
 	}
 	d := &a.decision
-	*d = decision{topology: topology, share: 1, tier: 3}
+	d.topology, d.share, d.tier, d.of, d.bound = topology, 1, 3, all.len(), want
+	d.placed, d.hinted, d.written = false, false, 0
 	if all.len() < 2 || topology == TopologyOff && s.order != rank.Hash || a.own {
 		a.tier(rank.Tier{Start: all.start, End: all.end}, want, 0)
 		return
@@ -66,7 +67,7 @@ func (a *Answer) rank(want int) {
 		if x := r.ranking; x != nil {
 			if h := x.hints.find(a.asker.where); h != nil {
 				members = h.members
-				all, d.hinted = span{0, len(members)}, true
+				all, d.hinted, d.of = span{0, len(members)}, true, len(members)
 				a.targets.List, a.targets.Sums, a.targets.Sorted = members, h.sums, h.sorted
 			}
 		}

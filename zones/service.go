@@ -20,6 +20,7 @@ type service struct {
 	source *registry.Service
 	suffix []byte // wire name <svc>.<ns>.<zone>
 
+	hidden   bool   // not in the zone: it is for the index alone
 	external bool   // of type ExternalName: nothing exists below
 	cname    []byte // its record, nil where the target is no name
 

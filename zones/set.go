@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"epdns/registry"
 )
@@ -28,6 +29,9 @@ type Set struct {
 	ids     ids
 	atlas   *atlas
 	without Sources // those that are off, in the configuration or by themselves
+
+	// asOf is zero, or until when what is served is known to be right: see Stale.
+	asOf time.Time
 }
 
 // config is Config, compiled.
@@ -39,12 +43,14 @@ type config struct {
 
 	clients                  Clients
 	forwarders, sharedCaches ranges
+	sights                   []sight
 }
 
 type zone struct {
 	layout        Layout
 	empty         Empty
 	endpointNames EndpointNames
+	only          []rule // of which a Service must match one; none: all are in the zone
 	knobs         *knobs
 
 	apex                       []byte
@@ -74,6 +80,18 @@ func (s *Set) Serial() uint32 { return s.serial }
 // Synced says whether the Set is complete. One that is not answers SERVFAIL.
 func (s *Set) Synced() bool { return s.synced }
 
+// Stale returns the Set as one that is known to be right until asOf only: nothing has
+// been heard of what exists since. Its answers say so to who knows extended errors (RFC
+// 8914), and are the same otherwise.
+func (s *Set) Stale(asOf time.Time) *Set {
+	next := *s
+	next.asOf = asOf
+	return &next
+}
+
+// AsOf is until when a stale Set is known to be right, and zero for any other.
+func (s *Set) AsOf() time.Time { return s.asOf }
+
 // Services is the number of Services in each zone.
 func (s *Set) Services() int { return s.services[0].len() }
 
@@ -100,7 +118,9 @@ const (
 	NXDomain = 3
 	Refused  = 5
 
+	EDEStale            = 3
 	EDENotReady         = 14
+	EDEStaleNXDomain    = 19
 	EDENotAuthoritative = 20
 )
 
@@ -110,7 +130,13 @@ func (s *Set) Lookup(q *Question, ans *Answer) {
 	ans.reset(s)
 	ans.question = q
 	ans.local[0] = q.Local
+	if len(s.cfg.sights) > 0 { // the call would be one for nothing
+		ans.sight = s.cfg.sightOf(q.From, q.Subnet)
+	}
 	ans.lookup(q.Name, q.Type)
+	if !s.asOf.IsZero() {
+		ans.stale()
+	}
 }
 
 // lookup answers for one name of the chain; it is called again for the target of
@@ -201,14 +227,17 @@ func (a *Answer) services(name []byte, n int, typ uint16) bool {
 			return false // has a record of its own, whatever is below
 		}
 		_, ok := a.set.namespaces[a.zoneAt].get(name[:a.offsets[1]])
-		if ok {
+		if ok = ok && shows(a.sight, a.label(name, 0)); ok {
 			a.nodata(false)
 		}
 		return ok
 	}
 	key := name[a.offsets[n-2]:a.offsets[n]]
 	svc, ok := a.set.services[a.zoneAt].get(key)
-	if !ok || n == 2 && a.zone.layout == Short && string(key) == string(nsLabels) && !svc.hasAddresses() {
+	if !ok || svc.hidden || a.sight != nil && !shows(a.sight, a.label(name, n-1)) {
+		return false
+	}
+	if n == 2 && a.zone.layout == Short && string(key) == string(nsLabels) && !svc.hasAddresses() {
 		return false
 	}
 	a.service, a.negative = svc, svc.ttlNXDomain
@@ -384,7 +413,7 @@ func (s *Set) nameserverService(zoneAt int) *service {
 	if s.cfg.zones[zoneAt].layout != Short {
 		return nil
 	}
-	if svc, _ := s.services[zoneAt].get(nsLabels); svc != nil && svc.hasAddresses() {
+	if svc, _ := s.services[zoneAt].get(nsLabels); svc != nil && !svc.hidden && svc.hasAddresses() {
 		return svc
 	}
 	return nil
@@ -462,7 +491,7 @@ func (a *Answer) reverse(name []byte, typ uint16) {
 	}
 	if ok && b.whole() {
 		addr := b.addr()
-		if holders := a.set.index.get(addr); anyNamed(holders) {
+		if holders := a.visible(a.set.index.get(addr)); anyNamed(holders) {
 			if z == nil {
 				a.apexAt, a.reverseApex = 0, name
 			}
@@ -479,7 +508,9 @@ func (a *Answer) reverse(name []byte, typ uint16) {
 	case !ok:
 		a.nxdomain()
 	default:
-		if _, found := a.set.blocks.get(b.key()); !found {
+		// What is below is told to those who see all of it; for others there may be something
+		// below any network.
+		if _, found := a.set.blocks.get(b.key()); !found && (a.sight == nil || b.whole()) {
 			a.nxdomain()
 			return
 		}

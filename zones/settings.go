@@ -333,7 +333,7 @@ var noLabels = &registry.Pairs{}
 
 // globMatch says whether a glob is all of a name. Where a * took too little, the last
 // one takes one more.
-func globMatch(glob, name string) bool {
+func globMatch[T string | []byte](glob string, name T) bool {
 	g, n := 0, 0
 	star, took := -1, 0
 	for n < len(name) {

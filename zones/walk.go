@@ -105,7 +105,7 @@ func (s *Set) walkZone(at int, z *zone, local netip.Addr) iter.Seq[[]byte] {
 		}
 		w.put(append([]byte("\x0bdns-version"), z.apex...), append(appendFixed(nil, headerSize, TypeTXT, z.ttl, len(schemaVersion)), schemaVersion...))
 		s.services[at].all(func(key string, svc *service) bool {
-			if !(svc.external && z.layout == Short && key == string(nsLabels)) { // ns.dns has addresses
+			if !svc.hidden && !(svc.external && z.layout == Short && key == string(nsLabels)) { // ns.dns has addresses
 				svc.walk(w)
 			}
 			return !w.ended
