@@ -15,7 +15,7 @@ func NewResponder(cfg Config, a Authority) *Responder {
 // NewResponder returns a Responder as the function of that name does.
 func (s *Server) NewResponder() *Responder {
 	r := newResponder(s.authority)
-	r.shared = s.shared
+	r.shared = s.shared.Load()
 	return r
 }
 

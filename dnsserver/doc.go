@@ -13,6 +13,10 @@
 // there, up to a batch, has Respond write each reply where it is sent from, and sends
 // them all.
 //
+// A Server owns sockets; what queries are answered by is another value, which never
+// changes and is swapped for another one: Prepare makes settings ready and binds what is new,
+// Commit puts them in force between two batches. A socket that is let go of is emptied before.
+//
 // The package is for Unix; batches, and replies from the address that was asked, on a
 // socket for all addresses, need Linux.
 //

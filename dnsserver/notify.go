@@ -28,10 +28,9 @@ const (
 // notifier tells one secondary of one zone (RFC 1996). It belongs to the goroutine of
 // run, which waits for one answer at a time.
 type notifier struct {
+	notified
 	authority Authority
-	zone      string // as text
 	apex      []byte
-	to        netip.AddrPort
 	dial      func(context.Context) (net.Conn, error)
 	log       *slog.Logger
 
@@ -39,29 +38,72 @@ type notifier struct {
 
 	state string // what the log said last
 
-	sent, acknowledged, failed atomic.Uint64
+	counts *notifyCounts
+	cancel context.CancelFunc // set by start
+	ended  chan struct{}      // closed when run has ended; nil before start
 }
 
-// newNotifiers returns one for each secondary and zone.
-func newNotifiers(s *Server) (out []*notifier) {
-	for _, to := range s.cfg.Notify {
+// notified is who is told of what.
+type notified struct {
+	zone string     // as text
+	from netip.Addr // not valid where it is the kernel's to choose
+	to   netip.AddrPort
+}
+
+// notifyCounts are those of all notifiers there have been.
+type notifyCounts struct{ sent, acknowledged, failed atomic.Uint64 }
+
+// newNotifiers returns one for each secondary and zone of a server that listens on these
+// addresses. Those that it has already go on. It needs s.mu.
+func newNotifiers(s *Server, secondaries []netip.AddrPort, listened []netip.AddrPort) (out []*notifier) {
+	have := map[notified]*notifier{}
+	for _, n := range *s.notifiers.Load() {
+		have[n.notified] = n
+	}
+	for _, to := range secondaries {
 		d := &net.Dialer{}
-		if from := notifySource(s.addrs, to.Addr()); from.IsValid() {
+		from := notifySource(listened, to.Addr())
+		if from.IsValid() {
 			d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
 		}
 		for zone, apex := range s.authority.Load().Apexes() {
+			of := notified{zone, from, to}
+			if n := have[of]; n != nil {
+				out = append(out, n)
+				continue
+			}
 			out = append(out, &notifier{
 				authority: s.authority,
-				zone:      zone,
+				notified:  of,
 				apex:      apex,
-				to:        to,
 				dial:      func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "udp", to.String()) },
 				log:       s.log,
 				changed:   make(chan struct{}, 1),
+				counts:    &s.told,
 			})
 		}
 	}
 	return out
+}
+
+// start has a goroutine run it, if none does.
+func (n *notifier) start(ctx context.Context) {
+	if n.ended != nil {
+		return
+	}
+	ctx, n.cancel = context.WithCancel(ctx)
+	n.ended = make(chan struct{})
+	go func() {
+		defer close(n.ended)
+		n.run(ctx)
+	}()
+}
+
+// stop ends that.
+func (n *notifier) stop() {
+	if n.cancel != nil {
+		n.cancel()
+	}
 }
 
 // notifySource is the address to send from: a secondary heeds only the addresses that
@@ -79,7 +121,7 @@ func notifySource(listened []netip.AddrPort, to netip.Addr) netip.Addr {
 // Changed says that the Authority may have another Set, of which secondaries are then
 // told. It never waits.
 func (s *Server) Changed() {
-	for _, n := range s.notifiers {
+	for _, n := range *s.notifiers.Load() {
 		select {
 		case n.changed <- struct{}{}:
 		default:
@@ -132,7 +174,7 @@ func (n *notifier) tell(ctx context.Context) (serial uint32) {
 			return serial
 		}
 		if try == notifyTries-1 {
-			n.failed.Add(1)
+			n.counts.failed.Add(1)
 			n.turn("silent", slog.LevelWarn, "a secondary does not answer NOTIFY", "error", err)
 		}
 	}
@@ -147,7 +189,10 @@ func (n *notifier) message() (msg []byte, serial uint32) {
 	msg = binary.BigEndian.AppendUint16(msg, opcodeNotify<<11|flagAA)
 	msg = append(msg, 0, 1, 0, 0, 0, 0, 0, 0)
 	msg = append(append(msg, n.apex...), 0, zones.TypeSOA, 0, classIN)
-	records, _ := set.Transfer(n.apex, netip.Addr{}) // of a zone there is, and synced
+	records, ok := set.Transfer(n.apex, netip.Addr{})
+	if !ok { // no such zone any more
+		return msg, set.TransferSerial()
+	}
 	for soa := range records {
 		if with := append(append(msg, 0xc0, headerSize), soa[len(n.apex):]...); len(with) <= minUDPSize {
 			msg = with
@@ -168,7 +213,7 @@ func (n *notifier) ask(ctx context.Context, msg []byte) (rcode int, err error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	n.sent.Add(1)
+	n.counts.sent.Add(1)
 	if _, err := conn.Write(msg); err != nil {
 		return 0, err
 	}
@@ -187,11 +232,11 @@ func (n *notifier) ask(ctx context.Context, msg []byte) (rcode int, err error) {
 // heard notes an answer. Whatever it says, the secondary knows (RFC 1996 section 4.8).
 func (n *notifier) heard(rcode int) {
 	if rcode == zones.NoError {
-		n.acknowledged.Add(1)
+		n.counts.acknowledged.Add(1)
 		n.turn("acknowledges", slog.LevelInfo, "a secondary acknowledges NOTIFY")
 		return
 	}
-	n.failed.Add(1)
+	n.counts.failed.Add(1)
 	name := strconv.Itoa(rcode)
 	if rcode < len(rcodeNames) && rcodeNames[rcode] != "" {
 		name = rcodeNames[rcode]

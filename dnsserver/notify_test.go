@@ -144,13 +144,13 @@ func TestNotifyTimes(t *testing.T) {
 				p := newPrimary(t)
 				s := &scripted{t: t, began: time.Now(), first: p.serial, reply: c.reply}
 				var log bytes.Buffer
-				server := &Server{cfg: Config{Notify: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.54:53")}}, authority: p,
-					log: slog.New(slog.NewTextHandler(&log, nil))}
-				server.notifiers = newNotifiers(server)
-				if len(server.notifiers) != 1 {
-					t.Fatalf("%d notifiers", len(server.notifiers))
+				server := New(p, slog.New(slog.NewTextHandler(&log, nil)))
+				server.setNotifiers(newNotifiers(server, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.54:53")}, nil))
+				all := *server.notifiers.Load()
+				if len(all) != 1 {
+					t.Fatalf("%d notifiers", len(all))
 				}
-				n := server.notifiers[0]
+				n := all[0]
 				n.dial = s.dial
 				ctx, stop := context.WithCancel(t.Context())
 				done := make(chan struct{})
@@ -183,7 +183,7 @@ func TestNotifyTimes(t *testing.T) {
 						}
 					}
 				}
-				stats := [3]uint64{n.sent.Load(), n.acknowledged.Load(), n.failed.Load()}
+				stats := [3]uint64{n.counts.sent.Load(), n.counts.acknowledged.Load(), n.counts.failed.Load()}
 				if stats != c.counts {
 					t.Errorf("counted %v, want %v", stats, c.counts)
 				}

@@ -3,6 +3,7 @@ package dnsserver
 import (
 	"encoding/binary"
 	"net/netip"
+	"time"
 
 	"epdns/zones"
 )
@@ -43,7 +44,9 @@ type Responder struct {
 	answer    *zones.Answer
 	options   []byte // of the reply's OPT record
 	question  zones.Question
-	tally     tally // what the owner has not added to its counters yet
+	tally     tally     // what the owner has not added to its counters yet
+	began     time.Time // to answer the query, where it is logged
+	limits
 
 	pads   bool // the reply to the last query is to be padded
 	passes bool // names outside our zones are somebody else's to answer:
@@ -58,6 +61,7 @@ func newResponder(a Authority) *Responder {
 		answer:    zones.NewAnswer(),
 		options:   make([]byte, 0, 3*optionSize+cookieSize+maxNSID+2+maxSubnet),
 		tally:     newTally(),
+		limits:    limits{key: make([]byte, 0, maxKey)},
 	}
 	r.query = &r.one
 	return r
@@ -92,6 +96,7 @@ func (r *Responder) admit(msg []byte, from netip.AddrPort, via Via, rcode uint16
 	}
 	var good bool
 	r.options, good = r.shared.appendOptions(r.options[:0], q, from.Addr(), via.Transport)
+	r.proven = good || r.tsig.valid()
 	if q.cookie != nil && r.shared.cookies != nil {
 		switch {
 		case !legalCookie(len(q.cookie)):
@@ -111,12 +116,14 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 	base := len(dst)
 	r.passed, r.looked = false, false
 	if !ok && rcode == 0 {
-		r.tally.drop()
+		r.tally.drop(msg)
 		return dst
 	}
 	if !ok || q.onlyCookie {
-		r.tally.response(via.Transport, rcode, false)
-		return r.fail(dst, msg, rcode, 0)
+		return r.refuse(dst, msg, rcode, 0, via)
+	}
+	if !r.shared.access.admits(r.question.From) {
+		return r.refuse(dst, msg, zones.Refused, edeProhibited, via)
 	}
 
 	set := r.authority.Load()
@@ -129,8 +136,7 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 		prefix, known, err := parseSubnet(q.subnet)
 		switch {
 		case err != nil:
-			r.tally.response(via.Transport, formErr, false)
-			return r.fail(dst, msg, formErr, 0)
+			return r.refuse(dst, msg, formErr, 0, via)
 		case known:
 			r.question.Subnet = prefix
 			r.options, scope = appendSubnet(r.options, q.subnet)
@@ -179,7 +185,16 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 			question.Type = zones.TypeSOA
 		}
 		set.Lookup(question, r.answer)
-		if r.passes && r.answer.RCode == zones.Refused && question.Type == q.qtype && !r.tsig.present {
+		passed := r.passes && r.answer.RCode == zones.Refused && question.Type == q.qtype && !r.tsig.present
+		if r.moment != 0 {
+			switch r.limitAnswer(passed) {
+			case dropped:
+				return dst[:base]
+			case slipped:
+				return r.truncated(dst[:base], msg)
+			}
+		}
+		if passed {
 			r.passed = true
 			return dst[:base]
 		}
@@ -189,9 +204,15 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 			r.options[scope] = uint8(r.answer.Scope())
 		}
 		r.tally.place(r.answer.Place())
+		if !cut && r.answer.Capped() {
+			r.tally.capped()
+		}
 		rcode, ede = uint16(r.answer.RCode), r.answer.EDE
 		// Class ANY is not authoritative (RFC 1035 section 6.2).
 		authoritative = r.answer.Authoritative() && q.class == classIN
+	}
+	if !r.looked && !r.mayRefuse() {
+		return dst[:base]
 	}
 	if q.edns.present {
 		dst = q.appendOPT(dst, r.shared.udpSize, rcode, r.options, ede, limit-(len(dst)-base))
@@ -211,6 +232,15 @@ func (r *Responder) reply(dst, msg []byte, rcode uint16, ok bool, via Via) []byt
 	binary.BigEndian.PutUint16(h[10:], counts.Additional)
 	r.tally.response(via.Transport, rcode, cut)
 	return r.tsig.sign(r.pad(dst, base), base)
+}
+
+// refuse is fail for a reply that may be beyond the limit.
+func (r *Responder) refuse(dst, msg []byte, rcode, ede uint16, via Via) []byte {
+	if !r.mayRefuse() {
+		return dst
+	}
+	r.tally.response(via.Transport, rcode, false)
+	return r.fail(dst, msg, rcode, ede)
 }
 
 // fail appends a reply with an RCODE and no records: the question, if it could be

@@ -1,14 +1,18 @@
 package dnsserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,6 +50,12 @@ type Config struct {
 	Transfer []netip.Prefix
 	TSIG     []TSIGKey
 
+	// Allow and Deny say whom questions are answered to; who is in both is denied, and none
+	// to allow are all. Who may not ask gets REFUSED over UDP and no connection.
+	Allow, Deny []netip.Prefix
+
+	RateLimit RateLimitConfig
+
 	// Notify are the secondaries to tell when the serial of a zone has moved.
 	Notify []netip.AddrPort
 
@@ -55,6 +65,14 @@ type Config struct {
 
 	TCP TCPConfig
 	TLS TLSConfig
+
+	// QueryLog is the share of the queries that get a line in the log, see CheckQueryLog; 0
+	// is none.
+	QueryLog float64
+
+	// ReusePort shares the addresses with another process of the same user that does so,
+	// too. Without it, an address that another process has is an error.
+	ReusePort bool
 
 	udp batch.Options // but for Out; tests and measurements choose
 }
@@ -72,132 +90,192 @@ func (c Config) withDefaults() Config {
 	if c.Workers <= 0 {
 		c.Workers = runtime.GOMAXPROCS(0)
 	}
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&c.TCP.Idle, 12*time.Second)
-	def(&c.TCP.Write, 2*time.Second)
-	if c.TCP.PerSource <= 0 {
-		c.TCP.PerSource = 64
-	}
-	if c.TCP.Total <= 0 {
-		c.TCP.Total = 1024
-	}
+	c.TCP = c.TCP.withDefaults()
+	return c
+}
+
+func (c TCPConfig) withDefaults() TCPConfig {
+	c.Idle = cmp.Or(max(c.Idle, 0), 12*time.Second)
+	c.Write = cmp.Or(max(c.Write, 0), 2*time.Second)
+	c.PerSource = cmp.Or(max(c.PerSource, 0), 64)
+	c.Total = cmp.Or(max(c.Total, 0), 1024)
 	return c
 }
 
 // Server owns the sockets. Its methods may be called from any goroutine.
 type Server struct {
-	cfg       Config
-	log       *slog.Logger
-	authority Authority
-	shared    *shared
-	addrs     []netip.AddrPort
-	tlsAddrs  []netip.AddrPort
-	udp       []*udpWorker
-	tcp       *tcpServer
-	upstream  *upstream // nil: none
-	notifiers []*notifier
+	log         *slog.Logger
+	authority   Authority
+	shared      atomic.Pointer[shared]      // what a query is answered by
+	certificate atomic.Pointer[certificate] // what TLS is served with, nil: none
+	tcp         *tcpServer
+	notifiers   atomic.Pointer[[]*notifier]
+
+	observed [transports]observed
+	unlogged atomic.Uint64 // lines of query logs that were lost
+
+	passed upstreamCounts
+	told   notifyCounts
+	panics panics
+
+	mu        sync.Mutex // of what follows
+	listening []*listening
+	leaving   []*listening    // being let go of
+	gone      goneCounts      // of those that are
+	work      context.Context // ends what serves; nil when nothing does
+	closed    bool
+}
+
+// listening is what is bound to one address of the configuration.
+type listening struct {
+	text   string // as it was given
+	secure bool   // for TLS
+	addr   netip.AddrPort
+	tcp    *net.TCPListener
+	accept net.Listener // the same, or TLS over it
+	udp    []*udpWorker
+
+	served sync.WaitGroup // by goroutines
+}
+
+// New returns a Server that listens nowhere yet.
+func New(a Authority, log *slog.Logger) *Server {
+	s := &Server{log: log, authority: a}
+	s.shared.Store(plain)
+	s.tcp = newTCPServer(s)
+	s.notifiers.Store(new([]*notifier))
+	return s
 }
 
 // Listen binds all sockets, or none: an error names the address and the reason.
 // Questions are answered from Serve on; those that come before wait in the sockets.
 func Listen(cfg Config, a Authority, log *slog.Logger) (*Server, error) {
-	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: log, authority: a, shared: newShared(&cfg), upstream: newUpstream(cfg.Upstream, log)}
-	s.tcp = newTCPServer(s)
-	if len(cfg.Listen) == 0 {
-		return nil, errors.New("no address to listen on is given")
-	}
-	for _, addr := range cfg.Upstream {
-		if err := CheckUpstream(addr); err != nil {
-			return nil, fmt.Errorf("upstream %v: %w", addr, err)
-		}
-	}
-	for _, addr := range cfg.Notify {
-		if err := CheckUpstream(addr); err != nil {
-			return nil, fmt.Errorf("secondary %v: %w", addr, err)
-		}
-	}
-	secured, err := newTLS(cfg.TLS, log)
+	s := New(a, log)
+	c, err := s.Prepare(cfg)
 	if err != nil {
 		return nil, err
 	}
-	bind := func(addr string, how func(string) error) error {
-		err := how(addr)
-		if err == nil {
-			return nil
-		}
-		s.Close()
-		if other := s.overlaps(addr); other != "" && errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("listen on %s: %s, which is listened on as well, has that port", addr, other)
-		}
-		return fmt.Errorf("listen on %s: %w", addr, ExplainListen(err))
-	}
-	for _, addr := range cfg.Listen {
-		if err := bind(addr, s.bind); err != nil {
-			return nil, err
-		}
-	}
-	for _, addr := range cfg.TLS.Listen {
-		if err := bind(addr, func(addr string) error { return s.bindTLS(addr, secured) }); err != nil {
-			return nil, err
-		}
-	}
-	s.notifiers = newNotifiers(s)
+	c.Commit()
 	return s, nil
 }
 
 // Addrs are the addresses that are bound, in the order of Config.Listen, each with
 // its real port.
-func (s *Server) Addrs() []netip.AddrPort { return s.addrs }
+func (s *Server) Addrs() []netip.AddrPort { return s.bound(false) }
 
-// Serve answers until ctx ends. Then it takes no more questions, finishes the TCP
-// replies that are under way, for a second at most, and returns nil.
+func (s *Server) bound(secure bool) (out []netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bound(s.listening, secure)
+}
+
+func bound(all []*listening, secure bool) (out []netip.AddrPort) {
+	for _, l := range all {
+		if l.secure == secure {
+			out = append(out, l.addr)
+		}
+	}
+	return out
+}
+
+// Serving says whether questions are answered.
+func (s *Server) Serving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.work != nil && len(s.listening) > 0
+}
+
+// finish is how long what is under way has to end when the server does.
+const finish = time.Second
+
+// Serve answers until ctx ends. Then it takes no more questions, answers those that have
+// come, finishes the TCP replies that are under way, for a second at most, and returns
+// nil. It must not be called twice.
 func (s *Server) Serve(ctx context.Context) error {
-	var wg sync.WaitGroup
-	for _, w := range s.udp {
-		wg.Go(func() { w.run(ctx) })
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	s.mu.Lock()
+	s.work = work
+	for _, l := range s.listening {
+		s.start(l)
 	}
-	for _, l := range s.tcp.listeners {
-		wg.Go(func() { s.tcp.accept(ctx, l) })
+	for _, n := range *s.notifiers.Load() {
+		n.start(work)
 	}
-	for _, n := range s.notifiers {
-		wg.Go(func() { n.run(ctx) })
-	}
+	s.shared.Load().queries.start(work)
+	s.mu.Unlock()
+	go s.tellLimits(work)
+
 	<-ctx.Done()
-	s.Close()
-	wg.Wait()
-	if s.upstream != nil {
-		s.upstream.wg.Wait()
+	s.mu.Lock()
+	s.work, s.closed = nil, true
+	all := slices.Concat(s.listening, s.leaving)
+	s.mu.Unlock()
+	for _, n := range *s.notifiers.Load() {
+		n.stop()
 	}
+	late := time.AfterFunc(finish, stop)
+	defer late.Stop()
+	for _, l := range all {
+		l.finish()
+	}
+	for _, l := range all {
+		l.served.Wait()
+	}
+	s.Close()
+	for _, n := range *s.notifiers.Load() {
+		<-n.ended
+	}
+	stop()
+	s.shared.Load().queries.wait()
 	return nil
+}
+
+// start has goroutines serve. It needs s.mu.
+func (s *Server) start(l *listening) {
+	work := s.work
+	for _, w := range l.udp {
+		l.served.Go(func() { w.run(work) })
+	}
+	l.served.Go(func() {
+		s.tcp.accept(work, l)
+		l.tcp.Close() // at once: who comes in between is turned away
+	})
+}
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
+// finish has the goroutines that serve end when what has come is answered.
+func (l *listening) finish() {
+	l.tcp.SetDeadline(past)
+	for _, w := range l.udp {
+		w.socket.Finish()
+	}
+}
+
+// close lets go of the sockets. Who still waits for an upstream is waited for before.
+func (l *listening) close() {
+	l.tcp.Close()
+	for _, w := range l.udp {
+		w.passing.Wait()
+		w.socket.Close()
+	}
 }
 
 // Close lets go of the sockets of a Server that is not to Serve.
 func (s *Server) Close() {
-	for _, w := range s.udp {
-		w.socket.Close()
+	s.mu.Lock()
+	s.closed = true
+	all := slices.Concat(s.listening, s.leaving)
+	s.mu.Unlock()
+	for _, l := range all {
+		l.tcp.Close()
 	}
 	s.tcp.close()
-}
-
-// overlaps is the address bound before that has the port of another.
-func (s *Server) overlaps(addr string) string {
-	_, port, _ := net.SplitHostPort(addr)
-	for i, bound := range s.addrs {
-		if fmt.Sprint(bound.Port()) == port {
-			return s.cfg.Listen[i]
-		}
+	for _, l := range all {
+		l.close()
 	}
-	for i, bound := range s.tlsAddrs {
-		if fmt.Sprint(bound.Port()) == port {
-			return s.cfg.TLS.Listen[i]
-		}
-	}
-	return ""
 }
 
 // CheckListen says what is wrong with an address to listen on, without binding it.
@@ -229,44 +307,6 @@ func networks(addr string) (udp, tcp string, err error) {
 	return "udp6", "tcp6", nil
 }
 
-// bind binds one address: TCP, then UDP once without SO_REUSEPORT, which alone
-// notices that another process has the port, then a socket for each worker.
-func (s *Server) bind(addr string) error {
-	udpNet, tcpNet, err := networks(addr)
-	if err != nil {
-		return err
-	}
-	// With port 0, the port that TCP gets may be taken in UDP: other ones are tried.
-	for try := 0; ; try++ {
-		l, err := net.Listen(tcpNet, addr)
-		if err != nil {
-			return err
-		}
-		bound := l.Addr().(*net.TCPAddr).AddrPort()
-		host, _, _ := net.SplitHostPort(addr)
-		target := net.JoinHostPort(host, fmt.Sprint(bound.Port()))
-		probe, err := net.ListenPacket(udpNet, target)
-		if err != nil {
-			l.Close()
-			if _, port, _ := net.SplitHostPort(addr); port == "0" && errors.Is(err, syscall.EADDRINUSE) && try < 10 {
-				continue
-			}
-			return err
-		}
-		probe.Close()
-		s.tcp.listeners = append(s.tcp.listeners, l)
-		s.addrs = append(s.addrs, netip.AddrPortFrom(bound.Addr().Unmap(), bound.Port()))
-		for range s.cfg.Workers {
-			w, err := newUDPWorker(udpNet, target, s)
-			if err != nil {
-				return err
-			}
-			s.udp = append(s.udp, w)
-		}
-		return nil
-	}
-}
-
 // ExplainListen says what to do about an error of net.Listen that people meet,
 // without the address, which the caller has.
 func ExplainListen(err error) error {
@@ -288,15 +328,24 @@ func ExplainListen(err error) error {
 // newResponder returns a Responder for one goroutine.
 func (s *Server) newResponder() *Responder {
 	r := newResponder(s.authority)
-	r.shared = s.shared
-	r.passes = s.upstream != nil
+	r.use(s.shared.Load())
 	return r
 }
 
-func (s *Server) allCounters() []*counters {
-	out := []*counters{s.tcp.stats}
-	for _, w := range s.udp {
-		out = append(out, w.stats)
+// use has queries answered by these settings from now on.
+func (r *Responder) use(s *shared) {
+	r.shared, r.passes = s, s.upstream != nil
+}
+
+// workers are those of UDP that have sockets. It needs s.mu.
+func (s *Server) workers() iter.Seq[*udpWorker] {
+	return func(yield func(*udpWorker) bool) {
+		for _, l := range slices.Concat(s.listening, s.leaving) {
+			for _, w := range l.udp {
+				if !yield(w) {
+					return
+				}
+			}
+		}
 	}
-	return out
 }

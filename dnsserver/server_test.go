@@ -332,7 +332,7 @@ func TestSourceOf(t *testing.T) {
 
 // Only loopback may have a transfer unless others are allowed.
 func TestMayTransfer(t *testing.T) {
-	s := &Server{cfg: Config{Transfer: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28"), netip.MustParsePrefix("2001:db8::/32")}}}
+	s := newShared(&Config{Transfer: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28"), netip.MustParsePrefix("2001:db8::/32")}})
 	for addr, want := range map[string]bool{
 		"127.0.0.1": true, "127.9.9.9": true, "::1": true,
 		"192.0.2.15": true, "192.0.2.16": false, "2001:db8::7": true, "2001:db9::7": false, "10.0.0.1": false,

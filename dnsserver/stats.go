@@ -28,6 +28,9 @@ var qtypeNames = [...]string{"A", "AAAA", "SRV", "PTR", "SOA", "NS", "TXT", "CNA
 var rcodeNames = [...]string{0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP",
 	5: "REFUSED", 9: "NOTAUTH", 16: "BADVERS", 23: "BADCOOKIE"}
 
+// dropNames are why a message gets no reply: it is shorter than a header, or a response.
+var dropNames = [...]string{"short", "response"}
+
 // What is counted: places in counters. Behind each but the last are as many as there are
 // of what it is counted by.
 const (
@@ -36,9 +39,11 @@ const (
 	countTruncated = countResponses + transports*len(rcodeNames)         // by transport
 	countPlaces    = countTruncated + transports                         // answers that depend on a place, by what told it
 	countTransfers = countPlaces + int(zones.Places)
-	countDropped   = countTransfers + 1
+	countCapped    = countTransfers + 1            // answers that leave out endpoints
+	countDropped   = countCapped + 1               // messages without a reply, by Drop
+	countLimited   = countDropped + len(dropNames) // beyond the limit, by what became of them
 
-	counted = countDropped + 1
+	counted = countLimited + 2
 
 	families = 2 // IPv4, IPv6
 )
@@ -67,6 +72,7 @@ func (c *counters) load(at int) uint64 { return c.sums[at].Load() }
 type tally struct {
 	counts  [counted]uint32
 	touched []uint8 // places of those that are not 0
+	rcode   uint16  // of the last response
 }
 
 // The places fit into the list.
@@ -95,6 +101,7 @@ func (t *tally) request(via Transport, from netip.Addr, q *query) {
 
 func (t *tally) response(via Transport, rcode uint16, cut bool) {
 	t.count(responsesAt(via, rcode))
+	t.rcode = rcode
 	if cut {
 		t.count(countTruncated + int(via))
 	}
@@ -107,7 +114,18 @@ func (t *tally) place(p zones.Place) {
 	}
 }
 
-func (t *tally) drop() { t.count(countDropped) }
+func (t *tally) capped() { t.count(countCapped) }
+
+// drop counts a message that is no query.
+func (t *tally) drop(msg []byte) {
+	if len(msg) < headerSize {
+		t.count(countDropped)
+	} else {
+		t.count(countDropped + 1)
+	}
+}
+
+func (t *tally) limit(v verdict) { t.count(countLimited + int(v-slipped)) }
 
 // flush adds what has been counted to c and begins anew.
 func (t *tally) flush(c *counters) {
@@ -123,8 +141,13 @@ type Stats struct {
 	Requests  map[RequestKind]uint64
 	Responses map[ResponseKind]uint64
 	Truncated map[Transport]uint64
-	Dropped   uint64 // queries that got no reply: too short, or no query
+	Dropped   map[string]uint64 // messages that got no reply, by why: they are "short", or a "response"
 	Transfers uint64
+	Capped    uint64 // answers that a limit, or room, has left out endpoints of, without TC
+
+	// LimitSlipped and LimitDropped are the replies beyond RateLimitConfig: those that told the
+	// asker to come over TCP, or were an error, and those that were not sent.
+	LimitSlipped, LimitDropped uint64
 
 	// Places are the answers that depend on where the asker is, by what told that:
 	// each Place but PlaceIdle, of which there may be none.
@@ -135,6 +158,7 @@ type Stats struct {
 
 	TCPConnections int64  // open now, those of TLS too
 	TCPRejected    uint64 // closed at once or early for want of room
+	TCPDenied      uint64 // closed at once since their address may not ask
 	TLSFailed      uint64 // connections without a handshake that ended well
 
 	Upstream         uint64 // queries passed to an upstream
@@ -143,6 +167,14 @@ type Stats struct {
 	NotifySent         uint64 // NOTIFY messages, repeated ones too
 	NotifyAcknowledged uint64 // serials that a secondary acknowledged
 	NotifyFailed       uint64 // serials that a secondary refused or left without an answer
+
+	// Observed are how long queries took and how large they were, of those that it was
+	// noted of.
+	Observed map[Transport]Observed
+
+	QueriesUnlogged uint64 // lines of the query log that were lost, since too many came
+
+	Panics uint64 // queries that a mistake of ours was met with, and that got SERVFAIL
 }
 
 // RequestKind is what requests are counted by.
@@ -160,28 +192,40 @@ type ResponseKind struct {
 
 // Stats may be called from any goroutine.
 func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	out := Stats{
 		Requests:       map[RequestKind]uint64{},
 		Responses:      map[ResponseKind]uint64{},
 		Truncated:      map[Transport]uint64{},
 		Places:         map[zones.Place]uint64{},
+		Dropped:        map[string]uint64{},
+		Observed:       map[Transport]Observed{},
 		TCPConnections: s.tcp.open.Load(),
 		TCPRejected:    s.tcp.rejected.Load(),
+		TCPDenied:      s.tcp.denied.Load(),
 		TLSFailed:      s.tcp.unshaken.Load(),
+
+		Upstream:           s.passed.queries.Load(),
+		UpstreamFailures:   s.passed.failures.Load(),
+		NotifySent:         s.told.sent.Load(),
+		NotifyAcknowledged: s.told.acknowledged.Load(),
+		NotifyFailed:       s.told.failed.Load(),
+		UDPKernelDrops:     s.gone.drops.Load(),
+		UDPUnsent:          s.gone.unsent.Load(),
+		Panics:             s.panics.n.Load(),
 	}
-	if s.upstream != nil {
-		out.Upstream, out.UpstreamFailures = s.upstream.queries.Load(), s.upstream.failures.Load()
+	for t := range Transport(transports) {
+		out.Observed[t] = s.observed[t].load()
 	}
-	for _, w := range s.udp {
+	out.QueriesUnlogged = s.unlogged.Load()
+	all := []*counters{s.tcp.stats, &s.gone.counters}
+	for w := range s.workers() {
+		all = append(all, w.stats)
 		out.UDPKernelDrops += w.socket.Drops()
 		out.UDPUnsent += w.socket.Unsent()
 	}
-	for _, n := range s.notifiers {
-		out.NotifySent += n.sent.Load()
-		out.NotifyAcknowledged += n.acknowledged.Load()
-		out.NotifyFailed += n.failed.Load()
-	}
-	for _, c := range s.allCounters() {
+	for _, c := range all {
 		for t := range Transport(transports) {
 			for f := range families {
 				for i, name := range qtypeNames {
@@ -200,8 +244,13 @@ func (s *Server) Stats() Stats {
 		for p := zones.PlaceUnknown; p < zones.Places; p++ {
 			out.Places[p] += c.load(countPlaces + int(p))
 		}
-		out.Dropped += c.load(countDropped)
+		for i, why := range dropNames {
+			out.Dropped[why] += c.load(countDropped + i)
+		}
 		out.Transfers += c.load(countTransfers)
+		out.Capped += c.load(countCapped)
+		out.LimitSlipped += c.load(countLimited)
+		out.LimitDropped += c.load(countLimited + 1)
 	}
 	return out
 }

@@ -19,16 +19,16 @@ func TestTally(t *testing.T) {
 	}
 	tl.place(zones.PlaceIdle)
 	tl.place(zones.PlaceNodes)
-	tl.drop()
+	tl.drop(nil)
 	for range 2 {
 		tl.flush(c)
 	}
-	tl.drop()
+	tl.drop(make([]byte, headerSize))
 	tl.flush(c)
 	want := map[int]uint64{
 		requestsAt(UDP, 0, 0): 2, requestsAt(UDP, 0, 2): 1, requestsAt(UDP, 0, len(qtypes)): 3,
 		responsesAt(UDP, zones.NXDomain): 6, countTruncated + int(UDP): 1,
-		countPlaces + int(zones.PlaceNodes): 1, countDropped: 2,
+		countPlaces + int(zones.PlaceNodes): 1, countDropped: 1, countDropped + 1: 1,
 	}
 	for at := range counted {
 		if got := c.load(at); got != want[at] {

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"epdns/zones"
 )
@@ -18,13 +21,13 @@ import (
 // tcpServer serves DNS over TCP (RFC 7766), and over TLS, which goes over TCP: several
 // queries on a connection, also several in one segment, answered in the order they came.
 type tcpServer struct {
-	server    *Server
-	listeners []net.Listener
-	stats     *counters
-	workers   sync.Pool
+	server  *Server
+	stats   *counters
+	workers sync.Pool
 
 	open     atomic.Int64
 	rejected atomic.Uint64
+	denied   atomic.Uint64
 	unshaken atomic.Uint64 // TLS connections whose handshake failed
 
 	mu     sync.Mutex
@@ -58,18 +61,29 @@ func newTCPServer(s *Server) *tcpServer {
 	return t
 }
 
-// accept takes connections until the listener is closed. Want of descriptors
-// passes: it is waited for, longer each time.
-func (t *tcpServer) accept(ctx context.Context, l net.Listener) {
+// accept takes connections until the listener is closed, or its time is over and those that
+// have come by then are taken. Want of descriptors passes: it is waited for, longer each time.
+func (t *tcpServer) accept(ctx context.Context, l *listening) {
 	var delay time.Duration
+	last := false // only what is there already
 	for {
-		c, err := l.Accept()
+		c, err := l.accept.Accept()
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				if last = l.hasMore(); !last {
+					return
+				}
+				l.tcp.SetDeadline(time.Now().Add(finish))
+				continue
+			}
 			if delay == 0 {
-				t.server.log.Error("accept a TCP connection", "address", l.Addr(), "error", err)
+				t.server.log.Error("accept a TCP connection", "address", l.addr, "error", err)
+			}
+			if lacksDescriptors(err) {
+				t.makeRoom()
 			}
 			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 			select {
@@ -80,8 +94,16 @@ func (t *tcpServer) accept(ctx context.Context, l net.Listener) {
 			continue
 		}
 		delay = 0
+		if last {
+			l.tcp.SetDeadline(past)
+		}
 		from := c.RemoteAddr().(*net.TCPAddr).AddrPort()
 		conn := &tcpConn{Conn: c, from: netip.AddrPortFrom(from.Addr().Unmap(), from.Port())}
+		if !t.server.shared.Load().access.admits(conn.from.Addr()) {
+			t.denied.Add(1)
+			c.Close()
+			continue
+		}
 		conn.source = sourceOf(conn.from.Addr())
 		conn.active.Store(time.Now().UnixNano())
 		if !t.add(conn) {
@@ -91,6 +113,19 @@ func (t *tcpServer) accept(ctx context.Context, l net.Listener) {
 		}
 		go t.serve(ctx, conn)
 	}
+}
+
+// hasMore says whether there is a connection to accept.
+func (l *listening) hasMore() (more bool) {
+	raw, err := l.tcp.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		more = err == nil && n > 0
+	})
+	return more
 }
 
 // sourceOf is what an address is counted as: itself, or in IPv6 the network that one
@@ -112,9 +147,10 @@ func (t *tcpServer) add(c *tcpConn) bool {
 	if t.closed {
 		return false
 	}
-	if t.source[c.source] >= t.server.cfg.TCP.PerSource {
+	limits := &t.server.shared.Load().tcp
+	if t.source[c.source] >= limits.PerSource {
 		t.evict(func(o *tcpConn) bool { return o.source == c.source })
-	} else if len(t.conns) >= t.server.cfg.TCP.Total {
+	} else if len(t.conns) >= limits.Total {
 		t.evict(func(*tcpConn) bool { return true })
 	}
 	t.conns[c] = struct{}{}
@@ -150,19 +186,20 @@ func (t *tcpServer) forget(c *tcpConn) {
 	t.open.Add(-1)
 }
 
-// finish is how long connections have to end by themselves when the server does.
-const finish = time.Second
+// readLast is for how long a query is still read that was sent before it was decided to
+// read no more.
+const readLast = 200 * time.Millisecond
 
 // close takes no more connections, lets each finish the reply or transfer that is
 // under way, and closes what is left after a moment.
 func (t *tcpServer) close() {
-	for _, l := range t.listeners {
-		l.Close()
-	}
 	t.mu.Lock()
-	t.closed = true
-	for c := range t.conns {
-		c.SetReadDeadline(time.Unix(1, 0))
+	if !t.closed {
+		t.closed = true
+		last := time.Now().Add(readLast)
+		for c := range t.conns {
+			c.SetReadDeadline(last)
+		}
 	}
 	t.mu.Unlock()
 	late := time.AfterFunc(finish, func() {
@@ -211,7 +248,7 @@ func (t *tcpServer) limit(c net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closed {
-		c.SetDeadline(time.Now().Add(t.server.cfg.TCP.Idle))
+		c.SetDeadline(time.Now().Add(t.server.shared.Load().tcp.Idle))
 	}
 }
 
@@ -230,28 +267,58 @@ func (t *tcpServer) answer(ctx context.Context, c *tcpConn, in *bufio.Reader, vi
 	if !ok {
 		return false
 	}
-	msg = msg[2:]
 	defer in.Discard(2 + length)
 	c.active.Store(time.Now().UnixNano())
-
 	w := t.workers.Get().(*tcpWorker)
-	defer t.workers.Put(w)
+	w.responder.use(t.server.shared.Load())
+	ok = t.reply(ctx, c, w, msg[2:], via)
+	t.workers.Put(w)
+	return ok
+}
+
+// reply answers a query. After a panic it leaves a Responder that knows nothing of it, and
+// the connection goes on, unless the reply was to have many messages.
+func (t *tcpServer) reply(ctx context.Context, c *tcpConn, w *tcpWorker, msg []byte, via Via) (ok bool) {
+	transferring := false
+	defer func() {
+		fault := recover()
+		if fault == nil {
+			return
+		}
+		t.server.panics.note(t.server.log, fault, msg)
+		w.responder.tally.flush(t.stats)
+		w.responder = t.server.newResponder()
+		if ok = false; transferring {
+			return
+		}
+		if w.out = afterPanic(append(w.out[:0], 0, 0), msg); len(w.out) > 2 {
+			t.stats.add(responsesAt(via.Transport, zones.ServFail), 1)
+			ok = t.write(c, w.out)
+		}
+	}()
 	r := w.responder
+	l := r.logged()
+	rcode, known := r.read(msg, c.from, via)
 	q := r.query
-	rcode, ok := r.read(msg, c.from, via)
-	if ok && q.class == classIN && (q.qtype == zones.TypeAXFR || q.qtype == zones.TypeIXFR) &&
-		(r.tsig.valid() || t.server.mayTransfer(c.from.Addr())) {
+	if known && q.class == classIN && (q.qtype == zones.TypeAXFR || q.qtype == zones.TypeIXFR) && r.mayTransfer(c.from.Addr()) {
 		r.tally.flush(t.stats)
+		transferring = true
 		return t.transfer(c, w, msg, via)
 	}
-	w.out = r.reply(append(w.out[:0], 0, 0), msg, rcode, ok, via)
+	w.out = r.reply(append(w.out[:0], 0, 0), msg, rcode, known, via)
 	r.tally.flush(t.stats) // who has the reply finds it counted
+	if l != nil {
+		l.note(r, c.from, via.Transport, msg, w.out[2:])
+	}
+	if !r.passed && len(w.out) > 2 {
+		t.server.observed[via.Transport].one(len(msg), len(w.out)-2, time.Since(time.Unix(0, c.active.Load())))
+	}
 	if r.passed {
 		cookie := r.cookie()
 		if cookie != nil {
 			msg = withoutCookie(msg)
 		}
-		w.out = append(w.out, withCookie(t.server.upstream.ask(ctx, msg, TCP), cookie, maxTCPSize)...)
+		w.out = append(w.out, withCookie(r.shared.upstream.ask(ctx, msg, TCP), cookie, maxTCPSize)...)
 		w.out = r.pad(w.out, 2)
 	}
 	if len(w.out) == 2 {
@@ -265,7 +332,7 @@ func (t *tcpServer) write(c *tcpConn, message []byte) bool {
 	binary.BigEndian.PutUint16(message, uint16(len(message)-2))
 	now := time.Now()
 	c.active.Store(now.UnixNano()) // before who reads the message can do anything about it
-	c.SetWriteDeadline(now.Add(t.server.cfg.TCP.Write))
+	c.SetWriteDeadline(now.Add(t.server.shared.Load().tcp.Write))
 	if _, err := c.Write(message); err != nil {
 		c.cut()
 		return false

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -29,39 +28,37 @@ type TLSConfig struct {
 
 // TLSAddrs are the addresses that are bound for TLS, in the order of TLSConfig.Listen,
 // each with its real port.
-func (s *Server) TLSAddrs() []netip.AddrPort { return s.tlsAddrs }
+func (s *Server) TLSAddrs() []netip.AddrPort { return s.bound(true) }
 
-// newTLS returns nil where there is no TLS. An error names the file.
-func newTLS(cfg TLSConfig, log *slog.Logger) (*tls.Config, error) {
+// prepareTLS reads the certificate, unless it is the one in use; nil where there is no
+// TLS. An error names the file.
+func (s *Server) prepareTLS(cfg TLSConfig) (*certificate, error) {
 	if len(cfg.Listen) == 0 {
 		return nil, nil
 	}
-	c := &certificate{cert: cfg.Cert, key: cfg.Key, log: log}
+	if c := s.certificate.Load(); c != nil && c.cert == cfg.Cert && c.key == cfg.Key {
+		return c, nil // which reads them again by itself
+	}
+	c := &certificate{cert: cfg.Cert, key: cfg.Key, log: s.log}
 	c.checked, c.version = time.Now(), c.versions()
 	if err := c.load(); err != nil {
 		return nil, err
 	}
-	return &tls.Config{
-		GetCertificate: c.get,
-		NextProtos:     []string{"dot"},  // IANA "TLS ALPN Protocol IDs"
-		MinVersion:     tls.VersionTLS12, // RFC 8996 section 5
-	}, nil
+	return c, nil
 }
 
-// bindTLS binds one address for TLS.
-func (s *Server) bindTLS(addr string, cfg *tls.Config) error {
-	_, network, err := networks(addr)
-	if err != nil {
-		return err
+// tlsConfig has each handshake take the certificate of then.
+func (s *Server) tlsConfig() *tls.Config {
+	return &tls.Config{
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if c := s.certificate.Load(); c != nil {
+				return c.get(hello)
+			}
+			return nil, errors.New("there is no TLS any more")
+		},
+		NextProtos: []string{"dot"},  // IANA "TLS ALPN Protocol IDs"
+		MinVersion: tls.VersionTLS12, // RFC 8996 section 5
 	}
-	l, err := net.Listen(network, addr)
-	if err != nil {
-		return err
-	}
-	bound := l.Addr().(*net.TCPAddr).AddrPort()
-	s.tcp.listeners = append(s.tcp.listeners, tls.NewListener(l, cfg))
-	s.tlsAddrs = append(s.tlsAddrs, netip.AddrPortFrom(bound.Addr().Unmap(), bound.Port()))
-	return nil
 }
 
 // shake does the handshake, for which there is as much time as for a query.

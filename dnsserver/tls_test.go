@@ -270,8 +270,7 @@ func TestTLSTimes(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &Server{cfg: Config{}.withDefaults(), log: quiet, authority: cluster(t), shared: plain}
-				s.tcp = newTCPServer(s)
+				s := New(cluster(t), quiet)
 				ours, theirs := net.Pipe()
 				// No tickets, which the server would write after the handshake.
 				server := tls.Server(pipedTCP{ours}, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"dot"}, SessionTicketsDisabled: true})
@@ -348,10 +347,7 @@ func TestTLSNeverReads(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	client := tls.Client(theirs, anyCertificate())
-	cert, err := tls.LoadX509KeyPair(s.cfg.TLS.Cert, s.cfg.TLS.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert := *s.certificate.Load().current.Load()
 	conn := &tcpConn{Conn: tls.Server(ours, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"dot"}, SessionTicketsDisabled: true})}
 	shaken := make(chan error, 1)
 	go func() { shaken <- client.Handshake() }()

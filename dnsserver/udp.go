@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"runtime"
+	"sync"
 	"time"
 
 	"epdns/dnsserver/batch"
@@ -20,8 +20,13 @@ type udpWorker struct {
 	parsed    []parsed      // each query of the batch
 	asked     []zones.Asked // what they ask for
 	stats     *counters
-	upstream  *upstream
-	log       *slog.Logger
+	server    *Server
+	passing   sync.WaitGroup // queries that wait for an upstream
+
+	batches uint // so far
+
+	at    int  // which query of the batch is being answered; -1: all are being parsed
+	apart bool // they cannot be parsed together
 }
 
 // turn is how many queries a worker answers before it lets other goroutines run, among
@@ -29,19 +34,16 @@ type udpWorker struct {
 // scheduler after some 10 ms only. It is about as many as one batch has.
 const turn = batch.DefaultSize
 
-func newUDPWorker(network, addr string, s *Server) (*udpWorker, error) {
-	o := s.cfg.udp
+func newUDPWorker(network, addr string, s *Server, o batch.Options) (*udpWorker, error) {
 	o.Out = maxUDPSize
 	socket, err := batch.Listen(network, addr, o)
 	if err != nil {
 		return nil, err
 	}
-	w := &udpWorker{socket: socket, stats: &counters{}, upstream: s.upstream, log: s.log}
-	w.responder = s.newResponder()
-	return w, nil
+	return &udpWorker{socket: socket, stats: &counters{}, server: s, responder: s.newResponder()}, nil
 }
 
-// run answers until the socket is closed.
+// run answers until the socket is closed or has been emptied for the last time.
 func (w *udpWorker) run(ctx context.Context) {
 	failing := false
 	left := turn
@@ -52,28 +54,79 @@ func (w *udpWorker) run(ctx context.Context) {
 				return
 			}
 			if !failing {
-				w.log.Error("receive over UDP", "address", w.socket.LocalAddr(), "error", err)
+				w.server.log.Error("receive over UDP", "address", w.socket.LocalAddr(), "error", err)
 			}
 			failing = true
 			time.Sleep(10 * time.Millisecond) // an error that stays must not spin
 			continue
 		}
 		failing = false
-		w.parse(queries)
-		for i := range queries {
-			m := &queries[i]
-			m.Reply = w.respond(&w.parsed[i], m)
-			if w.responder.passed {
-				w.pass(ctx, m)
-			}
+		w.responder.use(w.server.shared.Load())
+		w.responder.moment = w.responder.shared.limiter.now()
+		w.batches++
+		var began time.Time
+		observe := w.batches%observeEvery == 0
+		if observe {
+			began = time.Now()
+		}
+		for w.at, w.apart = -1, false; w.at < len(queries); {
+			w.answer(ctx, queries)
 		}
 		w.responder.tally.flush(w.stats) // who has a reply finds it counted
 		w.socket.Send(len(queries))
+		if observe {
+			w.server.observed[UDP].batch(queries, time.Since(began))
+		}
 		if left -= len(queries); left <= 0 {
 			left = turn
 			runtime.Gosched()
 		}
 	}
+}
+
+// answer answers the queries from the one at w.at on. Where one of them panics, it returns
+// with that one answered so, and is to be called again for those behind it.
+func (w *udpWorker) answer(ctx context.Context, queries []batch.Message) {
+	defer w.rescue(queries)
+	if w.at < 0 {
+		w.parse(queries)
+		w.at = 0
+	}
+	for ; w.at < len(queries); w.at++ {
+		m := &queries[w.at]
+		l := w.responder.logged()
+		if w.apart {
+			m.Reply = w.responder.Respond(m.Reply, m.Data, m.From, Via{UDP, m.Local})
+		} else {
+			m.Reply = w.respond(&w.parsed[w.at], m)
+		}
+		if l != nil {
+			l.note(w.responder, m.From, UDP, m.Data, m.Reply)
+		}
+		if w.responder.passed {
+			w.pass(ctx, m)
+		}
+	}
+}
+
+// rescue goes on after a panic with a Responder that knows nothing of it.
+func (w *udpWorker) rescue(queries []batch.Message) {
+	fault := recover()
+	if fault == nil {
+		return
+	}
+	w.responder.tally.flush(w.stats)
+	w.responder = w.server.newResponder()
+	if w.at < 0 {
+		w.server.panics.note(w.server.log, fault, nil)
+		w.apart, w.at = true, 0
+		return
+	}
+	m := &queries[w.at]
+	w.server.panics.note(w.server.log, fault, m.Data)
+	m.Reply = afterPanic(m.Reply[:0], m.Data)
+	w.stats.add(responsesAt(UDP, zones.ServFail), 1)
+	w.at++
 }
 
 // parsed is a query and what query.parse said of it.
@@ -116,7 +169,7 @@ func (w *udpWorker) pass(ctx context.Context, m *batch.Message) {
 	if cookie != nil {
 		msg = withoutCookie(msg)
 	}
-	w.upstream.pass(ctx, msg, UDP, func(reply []byte) {
+	w.responder.shared.upstream.pass(ctx, &w.passing, msg, UDP, func(reply []byte) {
 		w.socket.SendTo(withCookie(reply, cookie, size), back)
 	})
 }

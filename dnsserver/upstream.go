@@ -40,7 +40,6 @@ type upstream struct {
 	addrs []netip.AddrPort
 	log   *slog.Logger
 	slots chan struct{}
-	wg    sync.WaitGroup
 
 	// asking holds the questions under way. The same question again waits for that
 	// reply: a crowd is asked for once, and one that an upstream sends back to us
@@ -49,19 +48,22 @@ type upstream struct {
 
 	silent []atomic.Bool // upstreams that did not answer when asked last
 
-	queries, failures atomic.Uint64
+	*upstreamCounts
 }
 
-func newUpstream(addrs []netip.AddrPort, log *slog.Logger) *upstream {
+// upstreamCounts are those of all upstreams there have been.
+type upstreamCounts struct{ queries, failures atomic.Uint64 }
+
+func newUpstream(addrs []netip.AddrPort, counts *upstreamCounts, log *slog.Logger) *upstream {
 	if len(addrs) == 0 {
 		return nil
 	}
-	return &upstream{addrs: addrs, log: log, slots: make(chan struct{}, upstreamInFlight), silent: make([]atomic.Bool, len(addrs))}
+	return &upstream{addrs: addrs, log: log, upstreamCounts: counts, slots: make(chan struct{}, upstreamInFlight), silent: make([]atomic.Bool, len(addrs))}
 }
 
-// pass asks for the reply to msg in a goroutine of its own and hands it to send,
-// unless too many questions wait already. It keeps a copy of msg.
-func (u *upstream) pass(ctx context.Context, msg []byte, t Transport, send func(reply []byte)) {
+// pass asks for the reply to msg in a goroutine of its own, of the group, and hands it to
+// send, unless too many questions wait already. It keeps a copy of msg.
+func (u *upstream) pass(ctx context.Context, wg *sync.WaitGroup, msg []byte, t Transport, send func(reply []byte)) {
 	select {
 	case u.slots <- struct{}{}:
 	default:
@@ -71,7 +73,7 @@ func (u *upstream) pass(ctx context.Context, msg []byte, t Transport, send func(
 		return
 	}
 	msg = bytes.Clone(msg)
-	u.wg.Go(func() {
+	wg.Go(func() {
 		defer func() { <-u.slots }()
 		send(u.ask(ctx, msg, t))
 	})

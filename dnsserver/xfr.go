@@ -7,12 +7,18 @@ import (
 	"epdns/zones"
 )
 
-// mayTransfer says whether an address may have zone transfers.
-func (s *Server) mayTransfer(from netip.Addr) bool {
+// mayTransfer says whether who asks may have zone transfers. To those who do not see all
+// of a zone there is none.
+func (r *Responder) mayTransfer(from netip.Addr) bool {
+	return (r.tsig.valid() || r.shared.mayTransfer(from)) && r.shared.access.admits(from) && r.authority.Load().SeesAll(from)
+}
+
+// mayTransfer says whether an address may have zone transfers without a key.
+func (s *shared) mayTransfer(from netip.Addr) bool {
 	if from.IsLoopback() {
 		return true
 	}
-	for _, p := range s.cfg.Transfer {
+	for _, p := range s.transfer {
 		if p.Contains(from) {
 			return true
 		}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
+	"time"
 )
 
 // Options of a Socket. The zero value of each field stands for a good default.
@@ -87,9 +88,11 @@ type engine interface {
 	receive() (int, error)
 	// send sends the replies among the first n messages.
 	send(n int)
-	// sendTo sends one reply, and close ends a receive that waits; both from any goroutine.
+	// sendTo sends one reply, close ends a receive that waits, and finish has receive fail
+	// with net.ErrClosed once that time is over and nothing is left; all from any goroutine.
 	sendTo(reply []byte, to Return) error
 	close() error
+	finish(at time.Time)
 }
 
 // Listen binds a socket in the network "udp", "udp4" or "udp6". Others may be bound to
@@ -147,7 +150,7 @@ func (s *Socket) LocalAddr() netip.AddrPort { return s.bound }
 
 // Receive waits for a datagram and returns it with those that are there already, up to
 // Options.Size. They are the caller's until the next Receive, also if it fails. Once the
-// socket is closed, the error is net.ErrClosed.
+// socket is closed, or finished and empty, the error is net.ErrClosed.
 func (s *Socket) Receive() ([]Message, error) {
 	n, err := s.engine.receive()
 	if err != nil {
@@ -177,6 +180,16 @@ func (s *Socket) Drops() uint64 { return s.drops.Load() }
 
 // Unsent is how many replies could not leave.
 func (s *Socket) Unsent() uint64 { return s.unsent.Load() }
+
+// onTheWay is how long a datagram may take from the choice of a socket for it into the
+// socket: much longer than it does where the kernel has a processor.
+const onTheWay = 10 * time.Millisecond
+
+// Finish has the kernel give what comes from now on to the other sockets that are bound to
+// the address, in other processes too, and Receive return what this one has got, and then
+// net.ErrClosed. Where the system knows no such thing, it returns what comes within a
+// moment. Replies can be sent until Close, which is to follow.
+func (s *Socket) Finish() { s.engine.finish(time.Now().Add(onTheWay)) }
 
 // Close ends a Receive that waits.
 func (s *Socket) Close() error { return s.engine.close() }

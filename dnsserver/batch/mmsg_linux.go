@@ -4,6 +4,7 @@ package batch
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -42,6 +43,7 @@ type mmsg struct {
 
 	// The methods as values that cost no allocation.
 	receiveSome func(uintptr) bool
+	receiveLast func(uintptr)
 	sendAll     func(uintptr)
 }
 
@@ -98,6 +100,7 @@ func newEngine(s *Socket, raw syscall.RawConn, o Options) engine {
 	}
 	s.allot(o)
 	e.receiveSome, e.sendAll = e.recvmmsg, e.sendmmsg
+	e.receiveLast = func(fd uintptr) { e.recvmmsg(fd) }
 	for i := range e.in {
 		e.dataVec[i] = unix.Iovec{Base: &room(e.data, i, o.In)[0], Len: uint64(o.In)}
 		e.in[i].Hdr = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&e.from[i])), Iov: &e.dataVec[i], Iovlen: 1, Control: &e.control[i][0]}
@@ -142,9 +145,12 @@ func (e *mmsg) receive() (int, error) {
 		h.Namelen, h.Controllen, h.Flags = unix.SizeofSockaddrInet6, controlSize, 0
 	}
 	e.received, e.failed = 0, nil
-	if e.raw.Read(e.receiveSome) != nil {
-		e.release()
-		return 0, net.ErrClosed
+	if err := e.raw.Read(e.receiveSome); err != nil {
+		// Finished, it has what is left, without a wait.
+		if !errors.Is(err, os.ErrDeadlineExceeded) || e.raw.Control(e.receiveLast) != nil || e.received == 0 {
+			e.release()
+			return 0, net.ErrClosed
+		}
 	}
 	if e.failed != nil {
 		return 0, e.failed

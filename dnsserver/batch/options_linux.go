@@ -59,6 +59,34 @@ func setBuffers(_ *net.UDPConn, raw syscall.RawConn, size int) {
 	})
 }
 
+// detach connects a socket to where nothing comes from. The kernel then chooses others of
+// those that share its address (since Linux 5.4), and this one gets no more. Where it cannot
+// be connected, it gets what it got before.
+func detach(fd int) {
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		return
+	}
+	const discard = 9 // RFC 863
+	switch to := at.(type) {
+	case *unix.SockaddrInet4:
+		to.Port = discard
+		if to.Addr == [4]byte{} {
+			to.Addr = [4]byte{127, 0, 0, 1}
+		}
+	case *unix.SockaddrInet6:
+		to.Port = discard
+		if to.Addr == [16]byte{} {
+			to.Addr = netip.IPv6Loopback().As16()
+			if unix.Connect(fd, to) == nil {
+				return
+			}
+			to.Addr = [16]byte{10: 0xff, 11: 0xff, 12: 127, 15: 1} // without IPv6
+		}
+	}
+	_ = unix.Connect(fd, at)
+}
+
 // controlSize holds the control messages of one datagram: how many were dropped before
 // it, and a struct in_pktinfo (12 octets) or in6_pktinfo (20), each with a header of 16
 // and rounded up to 8.

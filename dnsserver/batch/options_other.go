@@ -31,3 +31,6 @@ const controlSize = 0
 // readControl has nothing to read: a socket for all addresses replies from the one that
 // the system chooses.
 func (s *Socket) readControl(*Message, []byte) {}
+
+// detach does nothing: who shares an address is the system's to choose.
+func detach(int) {}

@@ -1,7 +1,11 @@
 package batch
 
 import (
+	"errors"
+	"net"
 	"net/netip"
+	"os"
+	"time"
 )
 
 // plain moves one datagram at a time, by what every system has.
@@ -19,6 +23,14 @@ func newPlain(s *Socket, o Options) *plain {
 
 func (p *plain) receive() (int, error) {
 	n, controlled, _, from, err := p.s.conn.ReadMsgUDPAddrPort(p.in, p.control)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		// Finished, it has what is left. Nothing is read once the time is over, so it gets more.
+		_ = p.s.conn.SetReadDeadline(time.Now().Add(lastLook))
+		n, controlled, _, from, err = p.s.conn.ReadMsgUDPAddrPort(p.in, p.control)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = net.ErrClosed
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -49,3 +61,14 @@ func (p *plain) sendTo(reply []byte, to Return) error {
 }
 
 func (p *plain) close() error { return p.s.conn.Close() }
+
+// lastLook is how long it takes to find that nothing is left: longer than a thread waits for
+// a processor.
+const lastLook = 100 * time.Millisecond
+
+func (p *plain) finish(at time.Time) {
+	if raw, err := p.s.conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { detach(int(fd)) })
+	}
+	_ = p.s.conn.SetReadDeadline(at) // fails once it is closed
+}

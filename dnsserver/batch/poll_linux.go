@@ -96,6 +96,12 @@ func (p *polled) waitForRoom() bool {
 	}
 }
 
+// finish ends each wait at that time. It does nothing once the socket is closed.
+func (p *polled) finish(at time.Time) {
+	_ = p.raw.Control(func(uintptr) { detach(p.fd) })
+	_ = p.file.SetReadDeadline(at)
+}
+
 // close waits until no call uses the socket any more.
 func (p *polled) close() error {
 	if err := p.file.Close(); err != nil {
