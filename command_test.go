@@ -97,6 +97,7 @@ func TestMistakes(t *testing.T) {
 		{"two sources", "serve --manifests " + dir + " --kubeconfig " + noContext, 2, []string{"--manifests", "--kubeconfig"}},
 		{"manifests: empty", "serve --manifests=", 2, []string{"--manifests is empty"}},
 		{"kubeconfig: empty", "serve --kubeconfig=", 2, []string{"--kubeconfig is empty"}},
+		{"state-dir: empty", "serve --state-dir=", 2, []string{"--state-dir is empty"}},
 		{"config: empty", "serve --config=", 2, []string{"--config is empty"}},
 		{"manifests: empty, for others", "lookup a.b --manifests=", 2, []string{"--manifests is empty"}},
 		{"check: arguments", "check shop/web", 2, []string{"shop/web", "epdns check --help"}},
@@ -257,24 +258,30 @@ func TestPortIsTaken(t *testing.T) {
 	}
 }
 
-// TestBeforeTheFirstRead: until all that exists is known, a missing name may only
-// be one that has not been read yet.
-func TestBeforeTheFirstRead(t *testing.T) {
-	// Connections are taken by the kernel and never answered.
+// silentCluster is the kubeconfig of an API server that never says anything: connections
+// are taken by the kernel.
+func silentCluster(t *testing.T) (path string) {
+	t.Helper()
 	api, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer api.Close()
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	replaceFile(t, kubeconfig, fmt.Sprintf(`apiVersion: v1
+	t.Cleanup(func() { api.Close() })
+	path = filepath.Join(t.TempDir(), "kubeconfig")
+	replaceFile(t, path, fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: silent
 clusters: [{name: silent, cluster: {server: "http://%s"}}]
 users: [{name: nobody, user: {}}]
 contexts: [{name: silent, context: {cluster: silent, user: nobody}}]
 `, api.Addr()))
-	p := listen(t, "--kubeconfig", kubeconfig, "--reverse", "10.0.0.0/8")
+	return path
+}
+
+// TestBeforeTheFirstRead: until all that exists is known, a missing name may only
+// be one that has not been read yet.
+func TestBeforeTheFirstRead(t *testing.T) {
+	p := listen(t, "--kubeconfig", silentCluster(t), "--reverse", "10.0.0.0/8")
 
 	notReady := want{rcode: dns.RcodeServerFailure, ede: []uint16{dns.ExtendedErrorCodeNotReady}}
 	for _, c := range []struct {

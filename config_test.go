@@ -115,7 +115,7 @@ func TestConfigFile(t *testing.T) {
 // others.
 func TestConfigListens(t *testing.T) {
 	file := settings(t, "source: {manifests: cluster}\nlisten: [\"127.0.0.1:0\", \"[::1]:0\"]\nhttp: \"\"\n")
-	p := launch(t, environment(), "serve", "--log-format", "json", "--config", file)
+	p := launch(t, environment(), "serve", "--log-format", "json", "--lameduck", "0", "--config", file)
 	p.logged(t, `"listening"`, `127.0.0.1:`, `[::1]:`)
 	for _, r := range p.log(t) {
 		if r["http"] != nil {

@@ -128,7 +128,13 @@ func environment(vars ...string) []string {
 // ended well.
 func launch(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
-	p := &program{cmd: exec.Command(epdns, args...), ended: make(chan struct{})}
+	return launchAs(t, exec.Command(epdns, args...), env)
+}
+
+// launchAs is launch by a command that becomes the program.
+func launchAs(t *testing.T, cmd *exec.Cmd, env []string) *program {
+	t.Helper()
+	p := &program{cmd: cmd, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = &p.stdout, &p.stderr, env
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -219,8 +225,16 @@ func (p *program) logged(t *testing.T, texts ...string) {
 }
 
 // listen starts "epdns serve" and waits until it has said where it listens: on
-// free ports of 127.0.0.1, unless the arguments say something else.
+// free ports of 127.0.0.1, and without a wait at its end, unless the arguments say
+// something else.
 func listen(t *testing.T, args ...string) *program {
+	t.Helper()
+	return listenAs(t, exec.Command(epdns), args...)
+}
+
+// listenAs is listen by a command that becomes the program, to which the arguments are
+// added.
+func listenAs(t *testing.T, cmd *exec.Cmd, args ...string) *program {
 	t.Helper()
 	given := func(flag string) bool { return slices.Contains(args, flag) }
 	all := []string{"serve", "--log-format", "json"}
@@ -230,7 +244,11 @@ func listen(t *testing.T, args ...string) *program {
 	if !given("--http") {
 		all = append(all, "--http", "127.0.0.1:0")
 	}
-	p := launch(t, environment(), append(all, args...)...)
+	if !given("--lameduck") {
+		all = append(all, "--lameduck", "0")
+	}
+	cmd.Args = append(append(cmd.Args, all...), args...)
+	p := launchAs(t, cmd, environment())
 	eventually(t, func() error {
 		for _, r := range p.log(t) {
 			if r["msg"] != "listening" {
@@ -256,7 +274,13 @@ func listen(t *testing.T, args ...string) *program {
 // serve starts "epdns serve" and waits until it is ready.
 func serve(t *testing.T, args ...string) *program {
 	t.Helper()
-	p := listen(t, args...)
+	return serveAs(t, exec.Command(epdns), args...)
+}
+
+// serveAs is serve by a command that becomes the program.
+func serveAs(t *testing.T, cmd *exec.Cmd, args ...string) *program {
+	t.Helper()
+	p := listenAs(t, cmd, args...)
 	eventually(t, func() error {
 		if code, body := p.get(t, "/readyz"); code != http.StatusOK {
 			return errors.Join(fmt.Errorf("/readyz: %d %s", code, body), p.running())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"epdns/dnsserver"
 	"epdns/registry"
+	"epdns/registry/kube"
 	"epdns/zones"
 )
 
@@ -30,10 +32,21 @@ type config struct {
 	Listen      []string       `yaml:"listen"`
 	HTTP        string         `yaml:"http"`
 	HTTPDetails bool           `yaml:"httpDetails"`
+	Pprof       bool           `yaml:"pprof"`
+	Lameduck    string         `yaml:"lameduck"`
+	ReadyMaxAge string         `yaml:"readyMaxAge"`
 	Prefix      string         `yaml:"annotationPrefix"`
+	StateDir    string         `yaml:"stateDir"`
+	StateMaxAge string         `yaml:"stateMaxAge"`
+	AuditEvery  string         `yaml:"auditEvery"`
+	SyncWithin  string         `yaml:"syncDeadline"`
+	MassEmpty   massEmpty      `yaml:"massEmpty"`
 	Zones       []zoneConfig   `yaml:"zones"`
 	Reverse     []string       `yaml:"reverse"`
 	Clients     clientsConfig  `yaml:"clients"`
+	StaleAfter  string         `yaml:"staleAfter"`
+	LogLevel    string         `yaml:"logLevel"`
+	QueryLog    queryLogConfig `yaml:"queryLog"`
 	ExplainTXT  bool           `yaml:"explainTXT"`
 	ChurnTTL    string         `yaml:"churnTTL"`
 	Nameserver  []string       `yaml:"nameserver"`
@@ -42,6 +55,9 @@ type config struct {
 	NSID        string         `yaml:"nsid"`
 	HideVersion bool           `yaml:"hideVersion"`
 	Cookies     cookiesConfig  `yaml:"cookies"`
+	Allow       []string       `yaml:"allow"`
+	Deny        []string       `yaml:"deny"`
+	RateLimit   rateLimit      `yaml:"rateLimit"`
 	Transfer    transferConfig `yaml:"transfer"`
 	TCP         tcpConfig      `yaml:"tcp"`
 	TLS         tlsConfig      `yaml:"tls"`
@@ -59,6 +75,8 @@ type zoneConfig struct {
 	Layout        string       `yaml:"layout"`
 	Empty         string       `yaml:"empty"`
 	EndpointNames string       `yaml:"endpointNames"`
+	Namespaces    []string     `yaml:"namespaces"`
+	Selector      string       `yaml:"selector"`
 	Defaults      knobValues   `yaml:"defaults"`
 	Rules         []ruleConfig `yaml:"rules"`
 }
@@ -78,10 +96,16 @@ type matchConfig struct {
 }
 
 type clientsConfig struct {
-	TrustedForwarders []string      `yaml:"trustedForwarders"`
-	SharedCaches      []string      `yaml:"sharedCaches"`
-	Places            []placeConfig `yaml:"places"`
-	Sources           placeSources  `yaml:"sources"`
+	TrustedForwarders []string           `yaml:"trustedForwarders"`
+	SharedCaches      []string           `yaml:"sharedCaches"`
+	Places            []placeConfig      `yaml:"places"`
+	Visibility        []visibilityConfig `yaml:"visibility"`
+	Sources           placeSources       `yaml:"sources"`
+}
+
+type visibilityConfig struct {
+	CIDR       string   `yaml:"cidr"`
+	Namespaces []string `yaml:"namespaces"`
 }
 
 type placeConfig struct {
@@ -97,6 +121,22 @@ type placeSources struct {
 	Nodes     bool `yaml:"nodes"`
 	PodCIDRs  bool `yaml:"podCIDRs"`
 	Places    bool `yaml:"places"`
+}
+
+type massEmpty struct {
+	Above int     `yaml:"above"`
+	Share float64 `yaml:"share"`
+	Hold  string  `yaml:"hold"`
+}
+
+type rateLimit struct {
+	PerSecond int      `yaml:"perSecond"`
+	Slip      int      `yaml:"slip"`
+	Exempt    []string `yaml:"exempt"`
+}
+
+type queryLogConfig struct {
+	Sample float64 `yaml:"sample"`
 }
 
 type cookiesConfig struct {
@@ -137,14 +177,25 @@ var reference string
 
 func defaultConfig() *config {
 	c := &config{
-		Listen:  []string{":5300"},
-		HTTP:    "127.0.0.1:9153",
-		Prefix:  registry.DefaultAnnotationPrefix,
+		Listen: []string{":5300"},
+		HTTP:   "127.0.0.1:9153",
+		Prefix: registry.DefaultAnnotationPrefix,
+
+		Lameduck:    "5s",
+		ReadyMaxAge: "0",
+		StateMaxAge: "24h",
+		AuditEvery:  "5m",
+		SyncWithin:  "10s",
+		MassEmpty:   massEmpty{Above: 20, Share: 0.8, Hold: "10s"},
+
 		Zones:   make([]zoneConfig, 1),
 		Clients: clientsConfig{Sources: placeSources{ECS: true, Endpoints: true, Nodes: true, PodCIDRs: true, Places: true}},
 		UDPSize: 1232,
 		TCP:     tcpConfig{Idle: "12s", Write: "2s", PerSource: 64, Total: 1024},
 
+		RateLimit:  rateLimit{Slip: 2},
+		StaleAfter: "60s",
+		LogLevel:   "info",
 		ExplainTXT: true,
 		ChurnTTL:   "0",
 	}
@@ -166,7 +217,14 @@ type settings struct {
 	dns         dnsserver.Config
 	http        string
 	httpDetails bool
+	pprof       bool
 	prefix      string // of annotations
+	staleAfter  time.Duration
+	logLevel    slog.Level
+	stateDir    string // empty for none
+	stateMaxAge time.Duration
+	lameduck    time.Duration
+	readyMaxAge time.Duration // 0: any
 
 	// Files that readSecrets reads into dns: of cookies, and of each key in dns.TSIG.
 	cookieFile string
@@ -185,7 +243,9 @@ func (c *config) settings() (*settings, error) {
 		},
 		http:        c.HTTP,
 		httpDetails: c.HTTPDetails,
+		pprof:       c.Pprof,
 		prefix:      c.Prefix,
+		stateDir:    c.StateDir,
 	}
 	var m mistakes
 	m.note(s.source.check())
@@ -194,8 +254,21 @@ func (c *config) settings() (*settings, error) {
 	if len(validation.IsDNS1123Subdomain(c.Prefix)) > 0 {
 		m.add("annotationPrefix", fmt.Errorf("%q is no domain name such as example.com, in lower case", c.Prefix))
 	}
+	m.add("lameduck", parseAge(c.Lameduck, &s.lameduck))
+	m.add("readyMaxAge", parseAge(c.ReadyMaxAge, &s.readyMaxAge))
+	m.add("stateMaxAge", parseAge(c.StateMaxAge, &s.stateMaxAge))
+	c.watching(&s.source, &m)
+	m.add("staleAfter", parseAge(c.StaleAfter, &s.staleAfter))
+	if s.logLevel.UnmarshalText([]byte(c.LogLevel)) != nil {
+		m.add("logLevel", fmt.Errorf("%q is not debug, info, warn or error", c.LogLevel))
+	}
+	m.add("queryLog.sample", dnsserver.CheckQueryLog(c.QueryLog.Sample))
+	s.dns.QueryLog = c.QueryLog.Sample
 	s.zones = c.zonesConfig(&m)
 	s.dns.Upstream = parseEach(&m, "upstream", c.Upstream, parseUpstream, c.checkLoop)
+	s.dns.Allow = parseEach(&m, "allow", c.Allow, parsePrefix, nil)
+	s.dns.Deny = parseEach(&m, "deny", c.Deny, parsePrefix, nil)
+	s.dns.RateLimit = c.RateLimit.check(&m)
 	s.dns.Transfer = parseEach(&m, "transfer.allow", c.Transfer.Allow, parsePrefix, nil)
 	s.dns.TSIG, s.tsigFiles = c.Transfer.keys(&m)
 	s.dns.Notify = parseEach(&m, "transfer.notify", c.Transfer.Notify, parseSecondary, checkTwice)
@@ -210,6 +283,51 @@ func (c *config) settings() (*settings, error) {
 	s.dns.TCP = c.TCP.check(&m)
 	s.dns.TLS = c.TLS.check(&m)
 	return s, m.err()
+}
+
+func (c *rateLimit) check(m *mistakes) (out dnsserver.RateLimitConfig) {
+	m.add("rateLimit.perSecond", dnsserver.CheckRateLimit(c.PerSecond))
+	m.add("rateLimit.slip", dnsserver.CheckSlip(c.Slip))
+	out.PerSecond, out.Slip = c.PerSecond, c.Slip
+	out.Exempt = parseEach(m, "rateLimit.exempt", c.Exempt, parsePrefix, nil)
+	return out
+}
+
+// watching is how a cluster is watched.
+func (c *config) watching(f *sourceFlags, m *mistakes) {
+	f.auditEvery = c.audits(m)
+	if err := parseDuration(c.SyncWithin, &f.syncDeadline); err != nil {
+		m.add("syncDeadline", err)
+	} else if f.syncDeadline < time.Second {
+		m.add("syncDeadline", fmt.Errorf("%v is less than 1s", f.syncDeadline))
+	}
+	f.massEmpty = c.MassEmpty.check(m)
+}
+
+func (c *config) audits(m *mistakes) (every time.Duration) {
+	if err := parseDuration(c.AuditEvery, &every); err != nil {
+		m.add("auditEvery", err)
+	} else if every != 0 && every < time.Second {
+		m.add("auditEvery", fmt.Errorf("%v is neither 0 (never) nor 1s or more", every))
+		return 0
+	}
+	return every
+}
+
+func (c *massEmpty) check(m *mistakes) kube.MassEmpty {
+	out := kube.MassEmpty{Above: c.Above, Share: c.Share}
+	if c.Above < 0 {
+		m.add("massEmpty.above", fmt.Errorf("%d is less than 0", c.Above))
+	}
+	if !(c.Share >= 0 && c.Share <= 1) {
+		m.add("massEmpty.share", fmt.Errorf("%v is not between 0 and 1", c.Share))
+	}
+	if err := parseDuration(c.Hold, &out.Hold); err != nil {
+		m.add("massEmpty.hold", err)
+	} else if out.Hold < 0 {
+		m.add("massEmpty.hold", fmt.Errorf("%v is less than 0", out.Hold))
+	}
+	return out
 }
 
 // keys are the keys without their secrets, and the files that these are in.
@@ -272,7 +390,7 @@ func (s *settings) readSecrets(given func(flag string) bool) (err error) {
 
 // relativeTo makes the files that it names relative to a directory.
 func (c *config) relativeTo(dir string) {
-	paths := []*string{&c.Source.Kubeconfig, &c.Source.Manifests, &c.Cookies.SecretFile, &c.TLS.Cert, &c.TLS.Key}
+	paths := []*string{&c.Source.Kubeconfig, &c.Source.Manifests, &c.StateDir, &c.Cookies.SecretFile, &c.TLS.Cert, &c.TLS.Key}
 	for i := range c.Transfer.TSIG {
 		paths = append(paths, &c.Transfer.TSIG[i].SecretFile)
 	}
@@ -295,6 +413,12 @@ func (c *config) zonesConfig(m *mistakes) (out zones.Config) {
 		m.add(at+"layout", zone.Layout.UnmarshalText([]byte(z.Layout)))
 		m.add(at+"empty", zone.Empty.UnmarshalText([]byte(z.Empty)))
 		m.add(at+"endpointNames", zone.EndpointNames.UnmarshalText([]byte(z.EndpointNames)))
+		zone.Namespaces = parseEach(m, at+"namespaces", z.Namespaces, parseNamespaces, nil)
+		if err := zones.CheckSelector(z.Selector); err != nil {
+			m.add(at+"selector", err)
+		} else {
+			zone.Selector = z.Selector
+		}
 		zone.Defaults = z.Defaults.values(m, at+"defaults")
 		for j, r := range z.Rules {
 			zone.Rules = append(zone.Rules, r.rule(m, fmt.Sprintf("%srules[%d]", at, j)))
@@ -396,6 +520,21 @@ func (c *clientsConfig) into(m *mistakes, out *zones.Config) {
 			out.Clients.Places = before
 		}
 	}
+	for i, v := range c.Visibility {
+		key := fmt.Sprintf("clients.visibility[%d]", i)
+		prefix, err := parsePrefix(v.CIDR)
+		if err != nil {
+			m.add(key+".cidr", err)
+			continue
+		}
+		before := out.Clients.Visibility
+		namespaces := parseEach(m, key+".namespaces", v.Namespaces, parseNamespaces, nil)
+		out.Clients.Visibility = append(before, zones.Visibility{Prefix: prefix, Namespaces: namespaces})
+		if err := out.Validate(); err != nil {
+			m.add(key, err)
+			out.Clients.Visibility = before
+		}
+	}
 	for source, on := range map[zones.Sources]bool{
 		zones.FromECS:       c.Sources.ECS,
 		zones.FromEndpoints: c.Sources.Endpoints,
@@ -486,6 +625,14 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
+// parseNamespaces reads a glob of namespaces.
+func parseNamespaces(glob string) (string, error) {
+	if glob == "" {
+		return "", errors.New("no namespace is empty; * is all of them")
+	}
+	return glob, zones.CheckGlob(glob)
+}
+
 func parseNameserver(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
@@ -536,6 +683,15 @@ func parseDuration(text string, to *time.Duration) (err error) {
 	return nil
 }
 
+// parseAge reads a duration that is not below 0.
+func parseAge(text string, to *time.Duration) error {
+	err := parseDuration(text, to)
+	if err == nil && *to < 0 {
+		err, *to = fmt.Errorf("%q is less than 0", text), 0
+	}
+	return err
+}
+
 // flagKeys are the flags that say the same as a key, and what it is to say it.
 var flagKeys = []struct {
 	flag, key string
@@ -546,11 +702,15 @@ var flagKeys = []struct {
 	{"manifests", "source.manifests", func(c, flags *config) { c.Source.Manifests = flags.Source.Manifests }},
 	{"namespace", "source.namespaces", func(c, flags *config) { c.Source.Namespaces = flags.Source.Namespaces }},
 	{"listen", "listen", func(c, flags *config) { c.Listen = flags.Listen }},
+	{"pprof", "pprof", func(c, flags *config) { c.Pprof = flags.Pprof }},
 	{"http", "http", func(c, flags *config) { c.HTTP = flags.HTTP }},
+	{"lameduck", "lameduck", func(c, flags *config) { c.Lameduck = flags.Lameduck }},
+	{"state-dir", "stateDir", func(c, flags *config) { c.StateDir = flags.StateDir }},
 	{"zone", "zones", func(c, flags *config) { c.Zones = asDescribed(flags.Zones, c.Zones) }},
 	{"reverse", "reverse", func(c, flags *config) { c.Reverse = flags.Reverse }},
 	{"nameserver", "nameserver", func(c, flags *config) { c.Nameserver = flags.Nameserver }},
 	{"upstream", "upstream", func(c, flags *config) { c.Upstream = flags.Upstream }},
+	{"log-level", "logLevel", func(c, flags *config) { c.LogLevel = flags.LogLevel }},
 	{"nsid", "nsid", func(c, flags *config) { c.NSID = flags.NSID }},
 	{"cookie-secrets", "cookies.secretFile", func(c, flags *config) { c.Cookies.SecretFile = flags.Cookies.SecretFile }},
 	{"transfer-allow", "transfer.allow", func(c, flags *config) { c.Transfer.Allow = flags.Transfer.Allow }},

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"epdns/dnsserver"
+	"epdns/registry/kube"
 	"epdns/zones"
 )
 
@@ -59,6 +61,12 @@ func TestBadFiles(t *testing.T) {
 		{"boolean of YAML 1.1 in a list of texts", "source:\n  namespaces: [shop, No]", `line 4: source.namespaces[1]: expected text, found the boolean No; in quotes it is text: "No"`},
 		{"text for a boolean", "httpDetails: yes", "line 3: httpDetails: write true or false, not yes"},
 		{"quoted boolean", "httpDetails: \"true\"", `line 3: httpDetails: write true or false, not "true"`},
+		{"more than all", "queryLog: {sample: 2}", "line 3: queryLog.sample: 2 is no share: 0 is none, 1 all, 0.01 one in a hundred"},
+		{"less than none", "queryLog: {sample: -0.5}", "line 3: queryLog.sample: -0.5 is no share: 0 is none, 1 all, 0.01 one in a hundred"},
+		{"text for a number", "queryLog: {sample: few}", `line 3: queryLog.sample: expected a number, found "few"`},
+		{"no number", "queryLog: {sample: .nan}", `line 3: queryLog.sample: expected a number, found ".nan"`},
+		{"negative age", "staleAfter: -1s", `line 3: staleAfter: "-1s" is less than 0`},
+		{"log level", "logLevel: loud", `line 3: logLevel: "loud" is not debug, info, warn or error`},
 		{"number for a boolean", "httpDetails: 1", `line 3: httpDetails: write true or false, not 1`},
 		{"text for a number", "tcp: {total: many}", `line 3: tcp.total: expected a whole number, found "many"`},
 		{"fraction for a number", "tcp: {total: 1.5}", `line 3: tcp.total: expected a whole number, found "1.5"`},
@@ -139,8 +147,28 @@ func TestBadFiles(t *testing.T) {
 		{"notify: port", "transfer: {notify: [\"192.0.2.54:0\"]}", `line 3: transfer.notify[0]: "192.0.2.54:0" is no secondary`},
 		{"notify: no address", "transfer: {notify: [\"::\"]}", `line 3: transfer.notify[0]: "::" is no secondary`},
 		{"notify: twice", "transfer: {notify: [192.0.2.54,\n  \"192.0.2.54:53\"]}", `line 4: transfer.notify[1]: 192.0.2.54:53 is given twice`},
+		{"allow", "allow: [10.0.0.0/8,\n  x]", `line 4: allow[1]: "x" is no prefix such as 10.0.0.0/8`},
+		{"deny", "deny: [10.0.0.1/8]", `line 3: deny[0]: 10.0.0.1/8 has bits beyond its length; write 10.0.0.0/8`},
+		{"rateLimit", "rateLimit:\n  slip: 1\n  perSecond: -1", "line 5: rateLimit.perSecond: -1 is not 0 to 100000 replies a second"},
+		{"rateLimit: slip", "rateLimit:\n  slip: 101", "line 4: rateLimit.slip: 101 is not 0 to 100"},
+		{"rateLimit: exempt", "rateLimit: {exempt: [all]}", `line 3: rateLimit.exempt[0]: "all" is no prefix such as 10.0.0.0/8`},
+		{"namespaces of a zone", "zones:\n- name: a.local\n  namespaces: [shop, Shop]", `line 5: zones[0].namespaces[1]: "Shop" matches no name`},
+		{"an empty namespace", "zones:\n- name: a.local\n  namespaces: [\"\"]", `line 5: zones[0].namespaces[0]: no namespace is empty; * is all of them`},
+		{"selector of a zone", "zones:\n- name: a.local\n  selector: a in", `line 5: zones[0].selector: "a in" is no label selector`},
+		{"visibility", "clients:\n  visibility: [{cidr: here}]", `line 4: clients.visibility[0].cidr: "here" is no prefix such as 10.0.0.0/8`},
+		{"visibility: namespaces", "clients:\n  visibility:\n  - cidr: 10.0.0.0/8\n    namespaces: [a b]", `line 6: clients.visibility[0].namespaces[0]: "a b" matches no name`},
+		{"visibility: twice", "clients:\n  visibility:\n  - {cidr: 10.0.0.0/8}\n  - {cidr: 10.0.0.0/8}", `line 6: clients.visibility[1]: visibility for 10.0.0.0/8 is given twice`},
 		{"udpSize", "udpSize: 4096", "line 3: udpSize: 4096 is not 512 to 1400 octets"},
 		{"udpSize: none", "udpSize: 0", "line 3: udpSize: 0 is not 512 to 1400 octets"},
+		{"an age below 0", "stateMaxAge: -1s", `line 3: stateMaxAge: "-1s" is less than 0`},
+		{"no duration", "auditEvery: often", `line 3: auditEvery: "often" is no duration`},
+		{"audits without a pause", "auditEvery: 10ms", `line 3: auditEvery: 10ms is neither 0 (never) nor 1s or more`},
+		{"no time to list", "syncDeadline: 0", `line 3: syncDeadline: 0s is less than 1s`},
+		{"no number", "massEmpty: {share: most}", `line 3: massEmpty.share: expected a number, found "most"`},
+		{"more than all", "massEmpty: {share: 1.5}", `line 3: massEmpty.share: 1.5 is not between 0 and 1`},
+		{"no share", "massEmpty: {share: .nan}", `line 3: massEmpty.share: expected a number, found ".nan"`},
+		{"fewer than none", "massEmpty: {above: -1}", `line 3: massEmpty.above: -1 is less than 0`},
+		{"a hold below 0", "massEmpty: {hold: -1s}", `line 3: massEmpty.hold: -1s is less than 0`},
 		{"nsid", "nsid: " + strings.Repeat("a", 129), "line 3: nsid: it has 129 octets, more than 128"},
 		{"tcp", "tcp:\n  idle: 12\n  write: 0.0", "line 5: tcp.write: 0s is not more than 0"},
 		{"tcp: none", "tcp:\n  perSource: 0", "line 4: tcp.perSource: 0 is not 1 or more"},
@@ -287,10 +315,23 @@ func defaults() *settings {
 			UDPSize: 1232,
 			Version: "epdns " + readBuildInfo().Version,
 			TCP:     dnsserver.TCPConfig{Idle: 12 * time.Second, Write: 2 * time.Second, PerSource: 64, Total: 1024},
+
+			RateLimit: dnsserver.RateLimitConfig{Slip: 2},
 		},
 		http:   "127.0.0.1:9153",
 		prefix: "registry.local",
+
+		staleAfter:  time.Minute,
+		stateMaxAge: 24 * time.Hour,
+		lameduck:    5 * time.Second,
+		source:      sourceFlags{auditEvery: 5 * time.Minute, syncDeadline: 10 * time.Second, massEmpty: kube.MassEmpty{Above: 20, Share: 0.8, Hold: 10 * time.Second}},
 	}
+}
+
+// from changes where to read, and not how.
+func (s *settings) from(manifests, kubeconfig, context string, namespaces ...string) {
+	f := &s.source
+	f.manifests, f.kubeconfig, f.context, f.namespaces = manifests, kubeconfig, context, namespaces
 }
 
 func prefixes(texts ...string) (out []netip.Prefix) {
@@ -314,6 +355,8 @@ zones:
   layout: kubernetes
   empty: nxdomain
   endpointNames: pod
+  namespaces: [shop, "data-?"]
+  selector: tier!=back
   defaults: {ttl: 1m30s, ttl-empty: 0, ttl-nxdomain: 3600, topology: off, order: ~}
   rules:
   - match: {namespace: shop, name: "web*", selector: "tier in (front, edge),!old"}
@@ -325,15 +368,28 @@ clients:
   trustedForwarders: [192.0.2.53]
   sharedCaches: [192.0.2.54/32, "2001:db8::/64"]
   places: [{cidr: 198.51.100.0/24, node: n, zone: zone-a, region: coast}, {cidr: 203.0.113.1, region: coast}]
+  visibility: [{cidr: 10.2.0.0/16, namespaces: [shop, "team-*"]}, {cidr: "fd00:2::/32", namespaces: []}]
   sources: {endpoints: false, podCIDRs: false}
+staleAfter: 90s
+logLevel: debug
+queryLog: {sample: 0.25}
 explainTXT: false
 churnTTL: 2
 nameserver: [192.0.2.53, "2001:db8::53"]
 upstream: [192.0.2.1, "192.0.2.2:5353", "2001:db8::1", "[2001:db8::2]:54"]
 udpSize: 1400
 nsid: epdns-7
+stateDir: last
+stateMaxAge: 1h
+auditEvery: 0
+syncDeadline: 2
+massEmpty: {above: 0, share: 1, hold: 1m}
 hideVersion: true
 cookies: {secretFile: secrets/cookies}
+allow: [10.0.0.0/8, 192.0.2.1]
+deny: ["fd00::/8"]
+rateLimit: {perSecond: 20, slip: 0, exempt: [10.9.0.0/16]}
+pprof: true
 transfer:
   allow: [192.0.2.0/24]
   tsig:
@@ -344,7 +400,8 @@ tcp: {idle: 1.5, write: 250ms, perSource: 2, total: 3}
 tls: {listen: [":853"], cert: secrets/tls.crt, key: /tls.key}
 `
 	cluster := zones.Zone{Name: "Cluster.Local.", Layout: zones.Kubernetes, Empty: zones.Nonexist, EndpointNames: zones.ByPod,
-		Defaults: zones.Values{"ttl": "1m30s", "ttl-empty": "0", "ttl-nxdomain": "3600", "topology": "off"},
+		Defaults:   zones.Values{"ttl": "1m30s", "ttl-empty": "0", "ttl-nxdomain": "3600", "topology": "off"},
+		Namespaces: []string{"shop", "data-?"}, Selector: "tier!=back",
 		Rules: []zones.Rule{
 			{Namespace: "shop", Name: "web*", Selector: "tier in (front, edge),!old", Set: zones.Values{"limit": "8", "weights": "web-0=10"}},
 			{Set: zones.Values{"topology": "false", "limit": "0"}},
@@ -353,22 +410,29 @@ tls: {listen: [":853"], cert: secrets/tls.crt, key: /tls.key}
 		TrustedForwarders: prefixes("192.0.2.53/32"),
 		SharedCaches:      prefixes("192.0.2.54/32", "2001:db8::/64"),
 		Places:            []zones.PlaceRange{{Prefix: prefixes("198.51.100.0/24")[0], Node: "n", Zone: "zone-a", Region: "coast"}, {Prefix: prefixes("203.0.113.1/32")[0], Region: "coast"}},
+		Visibility:        []zones.Visibility{{Prefix: prefixes("10.2.0.0/16")[0], Namespaces: []string{"shop", "team-*"}}, {Prefix: prefixes("fd00:2::/32")[0]}},
 		Off:               zones.FromEndpoints | zones.FromPodCIDRs,
 	}
 	file := func(s *settings, dir string) {
-		s.source = sourceFlags{kubeconfig: dir + "/clusters/a", context: "test", namespaces: []string{"shop", "123"}}
+		s.source.auditEvery, s.source.syncDeadline, s.source.massEmpty = 0, 2*time.Second, kube.MassEmpty{Share: 1, Hold: time.Minute}
+		s.from("", dir+"/clusters/a", "test", "shop", "123")
 		s.dns = dnsserver.Config{
 			Listen: []string{":53", "127.0.0.1:5300"},
 			Upstream: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:5353"),
 				netip.MustParseAddrPort("[2001:db8::1]:53"), netip.MustParseAddrPort("[2001:db8::2]:54")},
 			UDPSize:  1400,
 			NSID:     "epdns-7",
+			Allow:    prefixes("10.0.0.0/8", "192.0.2.1/32"),
+			Deny:     prefixes("fd00::/8"),
 			Transfer: prefixes("192.0.2.0/24"),
 			TSIG:     []dnsserver.TSIGKey{{Name: "secondary.key", Algorithm: "hmac-sha256"}, {Name: "old.", Algorithm: "hmac-sha1"}},
 			Notify:   []netip.AddrPort{netip.MustParseAddrPort("192.0.2.54:53"), netip.MustParseAddrPort("[2001:db8::54]:5353")},
 			TCP:      dnsserver.TCPConfig{Idle: 1500 * time.Millisecond, Write: 250 * time.Millisecond, PerSource: 2, Total: 3},
 			TLS:      dnsserver.TLSConfig{Listen: []string{":853"}, Cert: dir + "/secrets/tls.crt", Key: "/tls.key"},
+
+			RateLimit: dnsserver.RateLimitConfig{PerSecond: 20, Exempt: prefixes("10.9.0.0/16")},
 		}
+		s.pprof = true
 		s.cookieFile, s.tsigFiles = dir+"/secrets/cookies", []string{dir + "/secrets/key", "/key"}
 		s.http, s.httpDetails = "", true
 		s.zones = zones.Config{
@@ -380,6 +444,8 @@ tls: {listen: [":853"], cert: secrets/tls.crt, key: /tls.key}
 			ChurnTTL:    2 * time.Second,
 		}
 		s.prefix = "dns.example.com"
+		s.staleAfter, s.logLevel, s.dns.QueryLog = 90*time.Second, slog.LevelDebug, 0.25
+		s.stateDir, s.stateMaxAge = dir+"/last", time.Hour
 	}
 
 	for _, c := range []struct {
@@ -400,10 +466,10 @@ tls: {listen: [":853"], cert: secrets/tls.crt, key: /tls.key}
 
 		{"every flag", full, []string{"--kubeconfig", "k", "--context", "c", "--namespace", "n", "--listen", "127.0.0.1:1", "--http", "127.0.0.1:2", "--zone", "z.local",
 			"--reverse", "10.0.0.0/9", "--nameserver", "192.0.2.9", "--upstream", "192.0.2.8", "--upstream", "[::1]:5", "--transfer-allow", "192.0.2.7",
-			"--nsid", "a", "--cookie-secrets", "here"},
+			"--nsid", "a", "--log-level", "warn", "--cookie-secrets", "here", "--state-dir", "state", "--pprof"},
 			func(s *settings, dir string) {
 				file(s, dir)
-				s.source = sourceFlags{kubeconfig: "k", context: "c", namespaces: []string{"n"}}
+				s.from("", "k", "c", "n")
 				s.dns.Listen, s.http = []string{"127.0.0.1:1"}, "127.0.0.1:2"
 				s.zones = zones.Config{
 					Zones:       []zones.Zone{zones.DefaultZone("z.local")},
@@ -416,6 +482,8 @@ tls: {listen: [":853"], cert: secrets/tls.crt, key: /tls.key}
 				s.dns.Upstream = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.8:53"), netip.MustParseAddrPort("[::1]:5")}
 				s.dns.Transfer = prefixes("192.0.2.7/32")
 				s.dns.NSID, s.cookieFile = "a", "here"
+				s.logLevel = slog.LevelWarn
+				s.stateDir = "state"
 			}},
 		{"a flag with the default", full, []string{"--listen", ":5300", "--http", "127.0.0.1:9153"}, func(s *settings, dir string) {
 			file(s, dir)
@@ -428,7 +496,7 @@ tls: {listen: [":853"], cert: secrets/tls.crt, key: /tls.key}
 		}},
 		{"manifests instead of the file's cluster", full, []string{"--manifests", "here"}, func(s *settings, dir string) {
 			file(s, dir)
-			s.source = sourceFlags{manifests: "here"}
+			s.from("here", "", "")
 		}},
 		{"a cluster instead of the file's manifests", "source: {manifests: here}", []string{"--context", "c"}, func(s *settings, _ string) { s.source.context = "c" }},
 		{"the same by a namespace", "source: {manifests: here}", []string{"--namespace", "shop"}, func(s *settings, _ string) { s.source.namespaces = []string{"shop"} }},

@@ -142,6 +142,24 @@ func parseConfig(text []byte) (*config, error) {
 	return c, nil
 }
 
+// lineOf is where a key of a file stands, or what it is part of; 0 where neither does.
+func lineOf(path, key string) int {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	root, err := parseDocument(text)
+	if err != nil {
+		return 0
+	}
+	d := decoder{lines: map[string]int{}}
+	d.value(root, reflect.ValueOf(defaultConfig()).Elem(), "")
+	for d.lines[key] == 0 && key != "" {
+		key = key[:max(strings.LastIndexAny(key, ".["), 0)]
+	}
+	return d.lines[key]
+}
+
 // parseDocument reads the one document of a file.
 func parseDocument(text []byte) (*yaml.Node, error) {
 	in := yaml.NewDecoder(bytes.NewReader(text))
@@ -241,6 +259,13 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 			return
 		}
 		v.SetInt(int64(i))
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(n.Value, 64)
+		if tag != "!!int" && tag != "!!float" || err != nil {
+			expected("a number")
+			return
+		}
+		v.SetFloat(f)
 	case reflect.String:
 		switch {
 		case isBoolean(n) && key == "http":

@@ -35,7 +35,7 @@ import (
 // own at this machine, and its reader's browser would ask us.
 func (h *httpServer) detailed(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !h.details && !(overLoopback(r) && byAddress(r.Host)) {
+		if !h.details.Load() && !(overLoopback(r) && byAddress(r.Host)) {
 			http.Error(w, r.URL.Path+" is for this machine only; httpDetails: true in the configuration opens it to others", http.StatusForbidden)
 			return
 		}

@@ -84,7 +84,8 @@ func TestDetailsAreForThisMachine(t *testing.T) {
 		{here, "127.0.0.1:9153", false, http.StatusForbidden, "evil.example:9153"},
 		{here, "127.0.0.1:9153", true, http.StatusOK, "epdns.example:9153"},
 	} {
-		h := &httpServer{details: c.details}
+		var h httpServer
+		h.details.Store(c.details)
 		w, r := httptest.NewRecorder(), request("/lookup", c.from, c.to)
 		r.Host = cmp.Or(c.host, c.to)
 		h.detailed(func(w http.ResponseWriter, _ *http.Request) {})(w, r)
@@ -249,7 +250,8 @@ func TestWatchStream(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.Handle("GET /watch", serveWatch(store))
 		l := newPipes()
-		h := &httpServer{Listener: l, handler: mux, log: quiet}
+		h := &httpServer{handler: mux, log: quiet}
+		h.moveTo("pipes", l)
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -316,7 +318,8 @@ func TestWatchStreamStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := registry.NewStore(quiet)
 		l := newPipes()
-		h := &httpServer{Listener: l, handler: serveWatch(store), log: quiet}
+		h := &httpServer{handler: serveWatch(store), log: quiet}
+		h.moveTo("pipes", l)
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { h.Run(ctx) })

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -18,70 +20,163 @@ import (
 //
 //	/livez, /healthz   the process works; says nothing of the cluster, whose
 //	                   outage must not have all replicas restarted
-//	/readyz            all that exists has been read once
+//	/readyz            questions should come here; see ready.go
 //	/metrics           for Prometheus
 //	/watch, /lookup,
 //	/explain           see details.go
+//	/debug/pprof       see pprof.go
 type httpServer struct {
-	net.Listener
 	handler http.Handler
 	log     *slog.Logger
+	failed  chan error
 
-	// details opens to others what is for this machine only. It is set before Run.
-	details bool
+	// details opens to others what is for this machine only, and profiles adds what is
+	// never for others.
+	details, profiles atomic.Bool
+
+	mu      sync.Mutex // of what follows
+	addr    string     // as it was given; empty: none
+	current *httpListener
+	ctx     context.Context // of Run
 }
 
-func listenHTTP(addr string, p *pipeline, dns *dnsserver.Server, log *slog.Logger) (*httpServer, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s for HTTP: %w", addr, dnsserver.ExplainListen(err))
-	}
-	h := &httpServer{Listener: l, log: log}
+// httpListener is one address that is served.
+type httpListener struct {
+	net.Listener
+	server *http.Server
+	ended  chan struct{}
+}
+
+// newHTTP returns a server that listens nowhere yet.
+func newHTTP(p *pipeline, dns *dnsserver.Server, log *slog.Logger) *httpServer {
+	h := &httpServer{log: log, failed: make(chan error, 1)}
 	live := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", live)
 	mux.HandleFunc("GET /healthz", live)
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !p.synced.Load() {
-			http.Error(w, "not ready: "+p.source.String()+" has not been read yet", http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
+	mux.HandleFunc("GET /readyz", serveReady(p, dns))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newMetrics(p, dns), promhttp.HandlerOpts{}))
 	mux.Handle("GET /watch", h.detailed(serveWatch(p.registry)))
 	mux.Handle("GET /lookup", h.detailed(serveLookup(dns.NewResponder)))
 	mux.Handle("GET /explain", h.detailed(serveExplain(dns.NewResponder)))
+	h.handleProfiles(mux)
 	h.handler = mux
+	return h
+}
+
+// listenHTTP returns a server that listens on addr.
+func listenHTTP(addr string, p *pipeline, dns *dnsserver.Server, log *slog.Logger) (*httpServer, error) {
+	h := newHTTP(p, dns, log)
+	l, err := h.bind(addr)
+	if err != nil {
+		return nil, err
+	}
+	h.moveTo(addr, l)
 	return h, nil
 }
 
-// Run serves until ctx ends, and a second more for replies that are under way.
-func (h *httpServer) Run(ctx context.Context) error {
-	s := &http.Server{
+// Addr is where it listens, nil for nowhere.
+func (h *httpServer) Addr() net.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.current == nil {
+		return nil
+	}
+	return h.current.Addr()
+}
+
+// bind binds an address to be moved to: none where it is the one already, or empty. What
+// is served stays as it is.
+func (h *httpServer) bind(addr string) (net.Listener, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if addr == "" || addr == h.addr {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s for HTTP: %w", addr, dnsserver.ExplainListen(err))
+	}
+	return l, nil
+}
+
+// moveTo serves on what bind has bound, and where that was before no more, but for
+// replies that are under way.
+func (h *httpServer) moveTo(addr string, l net.Listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if addr == h.addr {
+		return
+	}
+	old := h.current
+	h.addr, h.current = addr, nil
+	if l != nil {
+		h.current = &httpListener{Listener: l, ended: make(chan struct{})}
+		h.start()
+	}
+	if old != nil {
+		go old.shutdown()
+	}
+}
+
+// start serves what is current, within Run. It needs h.mu.
+func (h *httpServer) start() {
+	c := h.current
+	if c == nil || h.ctx == nil {
+		return
+	}
+	ctx, stop := context.WithCancel(h.ctx) // streams end with it
+	c.server = &http.Server{
 		Handler:           h.handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
 		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelWarn),
-		// Streams end with ctx.
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if s.Shutdown(end) != nil {
-			s.Close()
+	c.server.RegisterOnShutdown(stop)
+	go func() {
+		defer close(c.ended)
+		if err := c.server.Serve(c.Listener); !errors.Is(err, http.ErrServerClosed) {
+			select {
+			case h.failed <- fmt.Errorf("serve HTTP: %w", err):
+			default:
+			}
 		}
-	})
-	err := s.Serve(h.Listener)
-	if !stop() {
-		<-ended
+	}()
+}
+
+// shutdown lets go of the address, and waits a second for replies that are under way.
+func (c *httpListener) shutdown() {
+	if c.server == nil {
+		c.Close()
+		return
 	}
-	if !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve HTTP: %w", err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if c.server.Shutdown(ctx) != nil {
+		c.server.Close()
 	}
-	return nil
+	<-c.ended
+}
+
+// Run serves until ctx ends, and a second more for replies that are under way.
+func (h *httpServer) Run(ctx context.Context) error {
+	h.mu.Lock()
+	h.ctx = ctx
+	h.start()
+	h.mu.Unlock()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-h.failed:
+	}
+	h.mu.Lock()
+	last := h.current
+	h.current, h.ctx = nil, nil
+	h.mu.Unlock()
+	if last != nil {
+		last.shutdown()
+	}
+	return err
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 )
 
 // Exit codes.
@@ -118,7 +119,11 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 // logFlags choose how the log looks.
-type logFlags struct{ level, format string }
+type logFlags struct {
+	level, format string
+
+	at slog.LevelVar // the level in force, which may change
+}
 
 func (f *logFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.level, "log-level", "info", "least important lines to log: debug, info, warn or error")
@@ -127,13 +132,18 @@ func (f *logFlags) register(cmd *cobra.Command) {
 	completeValues(cmd, "log-format", "text", "json")
 }
 
+// joinLogs has the lines of client-go in the log that it writes elsewhere: what it says of
+// a single request goes with that request, and is told by package kube in its own words.
+func joinLogs(log *slog.Logger) { klog.SetSlogLogger(log.With("from", "client-go")) }
+
 func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
 	var opts slog.HandlerOptions
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.level)); err != nil {
 		return nil, usagef("--log-level %q is not debug, info, warn or error", f.level)
 	}
-	opts.Level = level
+	f.at.Set(level)
+	opts.Level = &f.at
 	switch f.format {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, &opts)), nil

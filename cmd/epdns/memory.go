@@ -20,11 +20,9 @@ import (
 // and the first list is better read with more room.
 const garbageShare = 50
 
-// ballast is never written to, so that it takes no memory. The collector takes it for
-// something kept: of a small cluster half of what is kept would be collected again and
-// again.
-var ballast []byte
-
+// ballastSize is how much is asked for and never written to, so that it takes no memory. The
+// collector takes it for something kept: of a small cluster half of what is kept would be
+// collected again and again.
 const ballastSize = 8 << 20
 
 // limitGarbage is for when all that exists has been read, and none of it is compiled.
@@ -36,8 +34,9 @@ func limitGarbage() {
 
 // limitMemory is for the start. It has Go collect its garbage in time where the container,
 // or whatever the process is in, would be ended for it. A part of that memory is left for
-// what Go does not count: the sockets' and the program's own.
-func limitMemory(log *slog.Logger) {
+// what Go does not count: the sockets' and the program's own. What it returns is to be kept
+// until the end.
+func limitMemory(log *slog.Logger) (ballast []byte) {
 	most := memoryLimit(os.DirFS("/"))
 	if os.Getenv("GOMEMLIMIT") == "" && most < math.MaxInt64 {
 		limit := most / 10 * 9
@@ -46,8 +45,9 @@ func limitMemory(log *slog.Logger) {
 	}
 	// Go's limit counts the ballast.
 	if os.Getenv("GOGC") == "" && debug.SetMemoryLimit(-1) >= 16*ballastSize {
-		ballast = make([]byte, ballastSize) // now, while all memory is fresh and need not be cleared
+		return make([]byte, ballastSize) // now, while all memory is fresh and need not be cleared
 	}
+	return nil
 }
 
 // unlimited is what cgroups of version 1 have, less a page, where there is no limit.

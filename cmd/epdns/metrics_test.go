@@ -23,7 +23,13 @@ import (
 type watched struct{ *manifest.Source }
 
 func (watched) Status() []kube.FeedStatus {
-	return []kube.FeedStatus{{Kind: "Service", LastEvent: time.Unix(1, 0), Lists: 2}}
+	return []kube.FeedStatus{{Kind: "Service", LastEvent: time.Unix(1, 0), Lists: 2}, {Kind: "EndpointSlice"}}
+}
+
+func (watched) Host() string { return "api.example:6443" }
+
+func (watched) Requests() map[kube.RequestKind]kube.Requests {
+	return map[kube.RequestKind]kube.Requests{{Method: "GET", Code: "200"}: {Count: 1, Seconds: 1}}
 }
 
 // Names, units and help texts of all metrics follow the conventions of Prometheus.

@@ -29,10 +29,27 @@ type pipeline struct {
 	problems *annotationProblems // of what is published, if it is set before Run
 	files    string              // where it is odd if they hold nothing, if it is set before Run
 
-	served    chan struct{} // closed when all that exists is served
+	state *stateKeeper // of what is read, if it is set before Run
+
+	rebuilt  chan *rebuilt // other settings, to be served from now on
+	unserved bool          // the builder has another configuration than what is served
+
+	served    chan struct{} // closed when all that exists is served, as it is or as it was
 	synced    atomic.Bool   // the same, to look at
 	publishes atomic.Uint64
 	published atomic.Int64 // Unix nanoseconds of the last publish
+
+	restored atomic.Bool  // what is served comes from a file: it is as of
+	asOf     atomic.Int64 // this time, Unix nanoseconds
+
+	config      configStatus // how the configuration was read last
+	lameduck    atomic.Int64 // how long to go on when told to end, nanoseconds
+	stopping    atomic.Bool  // it was told to
+	readyMaxAge atomic.Int64 // how old what is known may be while it is ready, nanoseconds; 0: as old as it gets
+
+	staleAfter atomic.Int64 // how long a watch may be lost before answers are stale, nanoseconds; 0: they never are
+	stale      bool         // a watch is; it belongs to the goroutine of publish
+	timing     *timing
 }
 
 func newPipeline(source registry.Source, cfg zones.Config, log *slog.Logger, options ...registry.Option) (*pipeline, error) {
@@ -40,8 +57,11 @@ func newPipeline(source registry.Source, cfg zones.Config, log *slog.Logger, opt
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{source: source, registry: registry.NewStore(log, options...), builder: b, zones: &zones.Store{}, log: log, served: make(chan struct{})}
+	p := &pipeline{source: source, registry: registry.NewStore(log, options...), builder: b, zones: &zones.Store{}, log: log, rebuilt: make(chan *rebuilt), served: make(chan struct{})}
+	p.staleAfter.Store(int64(defaultStaleAfter))
+	p.timing = newTiming()
 	p.follower = p.registry.FollowAll()
+	p.follower.KeepTimes()
 	p.zones.Publish(b.Last()) // not synced: SERVFAIL until it is
 	return p, nil
 }
@@ -50,6 +70,13 @@ func newPipeline(source registry.Source, cfg zones.Config, log *slog.Logger, opt
 // up, which it does only where it cannot start at all.
 func (p *pipeline) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	if p.state != nil {
+		p.state.restore(ctx, p)
+		g.Go(func() error {
+			p.state.run(ctx, p)
+			return nil
+		})
+	}
 	g.Go(func() error {
 		p.log.Info("reading", "source", p.source.String())
 		return p.source.Run(ctx, p.registry)
@@ -95,10 +122,16 @@ func (p *pipeline) isEmpty() bool {
 // the next: a burst is one publish.
 func (p *pipeline) publish(ctx context.Context) {
 	started := time.Now()
-	select {
-	case <-ctx.Done():
-		return
-	case <-p.registry.Synced():
+	synced := p.registry.Synced()
+	for !p.restored.Load() && synced != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-p.rebuilt:
+			p.adopt(r)
+		case <-synced:
+			synced = nil
+		}
 	}
 	limitGarbage()
 	p.build()
@@ -110,11 +143,14 @@ func (p *pipeline) publish(ctx context.Context) {
 	if p.files != "" && p.isEmpty() {
 		p.log.Warn("no Service or EndpointSlice in " + p.files)
 	}
+	// Reading all that exists, and building from nothing, took more memory than is kept.
 	debug.FreeOSMemory()
 
 	var rest rests
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	look := time.NewTicker(staleEvery)
+	defer look.Stop()
 	for {
 		timer.Stop()
 		if at := p.builder.Next(); !at.IsZero() {
@@ -127,10 +163,19 @@ func (p *pipeline) publish(ctx context.Context) {
 			began := time.Now()
 			p.build()
 			pause(ctx, rest.after(began, time.Now()))
+		case <-synced: // what was restored is now as it is, changed or not
+			synced = nil
+			p.build()
+			debug.FreeOSMemory()
+		case r := <-p.rebuilt:
+			p.adopt(r)
+			debug.FreeOSMemory()
 		case <-timer.C:
 			if set := p.builder.Tick(time.Now()); set != nil {
 				p.serve(set)
 			}
+		case <-look.C:
+			p.lookAtStaleness()
 		}
 	}
 }
@@ -180,9 +225,11 @@ func pause(ctx context.Context, d time.Duration) {
 // build publishes what has changed, if anything has: the wake-up of a change that
 // an earlier Take had already may still be on its way.
 func (p *pipeline) build() {
+	began := time.Now()
+	released := p.isReleased()
 	changed := p.follower.Take()
 	nodes, moved := p.follower.TakeNodes()
-	if len(changed) == 0 && !moved && p.synced.Load() {
+	if len(changed) == 0 && !moved && !released && !p.unserved && p.synced.Load() {
 		return
 	}
 	if moved {
@@ -193,13 +240,28 @@ func (p *pipeline) build() {
 	}
 	now := time.Now()
 	p.serve(p.builder.Build(changed, now))
+	p.unserved = false
+	p.timing.note(began, time.Now(), p.follower.Times(), p.kindOf)
 	p.publishes.Add(1)
 	p.published.Store(now.UnixNano())
 }
 
+// isReleased says, once, that what the registry holds is no more what was restored.
+func (p *pipeline) isReleased() bool {
+	if !p.restored.Load() || p.registry.Restored() {
+		return false
+	}
+	p.restored.Store(false)
+	p.log.Info("read what exists: the restored state is served no more", "source", p.source.String())
+	return true
+}
+
 func (p *pipeline) serve(set *zones.Set) {
-	was := disbelieved(p.zones.Load())
+	before := p.zones.Load()
+	was := disbelieved(before)
+	set = p.mark(set)
 	p.zones.Publish(set)
+	p.tellStaleness(before, set)
 	if now := disbelieved(set); now != was && now {
 		p.log.Warn("podCIDRs are not believed: too many endpoints lie in those of other Nodes")
 	} else if now != was {

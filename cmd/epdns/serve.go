@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -19,6 +21,7 @@ type serveFlags struct {
 	zones     []string
 	file      string
 	reference bool
+	reusePort bool
 	log       logFlags
 }
 
@@ -51,12 +54,16 @@ func (f *serveFlags) register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.zones, "zone", []string{c.Zones[0].Name}, "zone to serve; repeat for several")
 	fl.StringArrayVar(&c.Listen, "listen", c.Listen, "ADDR:PORT to answer on, UDP and TCP; repeat for several")
 	fl.StringVar(&c.HTTP, "http", c.HTTP, "ADDR:PORT of /livez, /readyz and /metrics; empty for none")
+	fl.StringVar(&c.StateDir, "state-dir", "", "directory to keep in what was read last, to be answered after a restart until all has been read again (default: none)")
+	fl.BoolVar(&c.Pprof, "pprof", false, "have /debug/pprof among the HTTP pages, for this machine only")
 	fl.StringArrayVar(&c.Reverse, "reverse", nil, "prefix to answer PTR questions for with authority, such as 10.0.0.0/8; repeat for several")
 	fl.StringArrayVar(&c.Nameserver, "nameserver", nil, "address of ns.dns.<zone>; repeat for several (default: the one that was asked)")
 	fl.StringArrayVar(&c.Upstream, "upstream", nil, "ADDR or ADDR:PORT to pass names outside the zones to; repeat for several, in order of preference (default: REFUSED)")
 	fl.StringVar(&c.NSID, "nsid", "", "what this server calls itself to who asks, such as the name of its pod (default: nothing)")
 	fl.StringVar(&c.Cookies.SecretFile, "cookie-secrets", "", "file with one or two secrets for DNS cookies, 32 hexadecimal digits each, the same for all replicas (default: no cookies)")
 	fl.StringArrayVar(&c.Transfer.Allow, "transfer-allow", nil, "prefix that may have zone transfers besides loopback; repeat for several")
+	fl.StringVar(&c.Lameduck, "lameduck", c.Lameduck, "how long to go on answering after SIGTERM, while /readyz fails")
+	fl.BoolVar(&f.reusePort, "reuse-port", false, "share the addresses of DNS with another epdns of this user that does so, too, for a restart without a gap; they are bound when all has been read")
 	f.source.register(cmd)
 	f.log.register(cmd)
 }
@@ -80,6 +87,7 @@ func (f *serveFlags) settings(given func(flag string) bool) (*settings, error) {
 		Manifests:  f.source.manifests,
 		Namespaces: f.source.namespaces,
 	}
+	f.config.LogLevel = f.log.level
 	f.config.Zones = make([]zoneConfig, len(f.zones))
 	for i, name := range f.zones {
 		f.config.Zones[i].setDefaults()
@@ -101,21 +109,23 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		_, err := fmt.Fprint(cmd.OutOrStdout(), reference)
 		return err
 	}
-	if err := notEmpty(cmd, "config", "manifests", "kubeconfig", "context"); err != nil {
+	if err := notEmpty(cmd, "config", "manifests", "kubeconfig", "context", "state-dir"); err != nil {
 		return err
 	}
 	log, err := f.log.logger(cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	limitMemory(log)
-	s, err := f.settings(cmd.Flags().Changed)
+	ballast := limitMemory(log)
+	defer runtime.KeepAlive(ballast)
+	given := cmd.Flags().Changed
+	s, err := f.read(given)
 	if err != nil {
 		return err
 	}
-	if err := s.readSecrets(cmd.Flags().Changed); err != nil {
-		return err
-	}
+	f.log.at.Set(s.logLevel)
+	joinLogs(log)
+	r := newReloader(f, given, s, log)
 	source, err := s.source.open(cmd.Context(), log)
 	if err != nil {
 		return err
@@ -124,23 +134,87 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	dns, err := dnsserver.Listen(s.dns, p.zones, log)
-	if err != nil {
-		return err
-	}
+	dns := dnsserver.New(p.zones, log)
 	defer dns.Close() // where something below fails
 	p.changed = dns.Changed
 	p.problems = newAnnotationProblems(log)
 	p.files = s.source.files()
-	g, ctx := errgroup.WithContext(cmd.Context())
-	if s.http != "" {
-		h, err := listenHTTP(s.http, p, dns, log)
-		if err != nil {
+	if s.stateDir != "" {
+		p.state = newStateKeeper(source, s, log)
+	}
+	p.config.used(f.file)
+	web := newHTTP(p, dns, log)
+	r.p, r.dns, r.http = p, dns, web
+	s.use(p, web)
+	if !f.reusePort {
+		if err := listenDNS(dns, s); err != nil {
 			return err
 		}
-		h.details = s.httpDetails
-		log.Info("listening", "http", h.Addr().String())
-		g.Go(func() error { return h.Run(ctx) })
+	}
+	l, err := web.bind(s.http)
+	if err != nil {
+		return err
+	}
+	web.moveTo(s.http, l)
+	logListening(log, dns, web, s)
+
+	run, stop := context.WithCancel(context.WithoutCancel(cmd.Context()))
+	defer stop()
+	g, ctx := errgroup.WithContext(run)
+	g.Go(func() error { return web.Run(ctx) })
+	g.Go(func() error { return p.Run(ctx) })
+	g.Go(func() error {
+		if f.reusePort {
+			// Questions come here from the moment on in which the addresses are bound.
+			if !awaitSync(ctx, p) {
+				return nil
+			}
+			if err := listenDNS(dns, s); err != nil {
+				return err
+			}
+			logListening(log, dns, web, s)
+		}
+		g.Go(func() error { return r.run(ctx) })
+		return dns.Serve(ctx)
+	})
+	g.Go(func() error { return dump(ctx, cmd.ErrOrStderr()) })
+	g.Go(func() error {
+		awaitEnd(ctx, cmd.Context(), p, log)
+		stop()
+		return nil
+	})
+	err = g.Wait()
+	if context.Cause(cmd.Context()) != nil {
+		log.Info("stopped")
+		return nil
+	}
+	return err
+}
+
+// read is settings with the secrets that they name. All of them have to be good; where
+// secrets are not, there are the settings without.
+func (f *serveFlags) read(given func(flag string) bool) (*settings, error) {
+	s, err := f.settings(given)
+	if err != nil {
+		return nil, err
+	}
+	s.dns.ReusePort = f.reusePort
+	return s, s.readSecrets(given)
+}
+
+// listenDNS binds all addresses of DNS, or none.
+func listenDNS(dns *dnsserver.Server, s *settings) error {
+	c, err := dns.Prepare(s.dns)
+	if err == nil {
+		c.Commit()
+	}
+	return err
+}
+
+// logListening logs the addresses that are bound.
+func logListening(log *slog.Logger, dns *dnsserver.Server, web *httpServer, s *settings) {
+	if addr := web.Addr(); addr != nil {
+		log.Info("listening", "http", addr.String())
 	}
 	if addrs := dns.TLSAddrs(); len(addrs) > 0 {
 		log.Info("listening", "tls", addrs)
@@ -149,13 +223,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	for _, z := range s.zones.Zones {
 		names = append(names, z.Name)
 	}
-	log.Info("listening", "dns", dns.Addrs(), "zones", names)
-	g.Go(func() error { return p.Run(ctx) })
-	g.Go(func() error { return dns.Serve(ctx) })
-	err = g.Wait()
-	if context.Cause(cmd.Context()) != nil {
-		log.Info("stopped")
-		return nil
+	if addrs := dns.Addrs(); len(addrs) > 0 {
+		log.Info("listening", "dns", addrs, "zones", names)
 	}
-	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -22,6 +23,10 @@ type sourceFlags struct {
 	namespaces []string
 
 	partial bool // use what is right of manifests with faults
+
+	// How a cluster is watched; zero is for commands that do not go on for long.
+	auditEvery, syncDeadline time.Duration
+	massEmpty                kube.MassEmpty
 }
 
 func (f *sourceFlags) register(cmd *cobra.Command) {
@@ -71,7 +76,10 @@ func (f *sourceFlags) open(ctx context.Context, log *slog.Logger) (registry.Sour
 		return nil, asFlag(err)
 	}
 	if f.manifests == "" {
-		return kube.New(kube.Config{Kubeconfig: f.kubeconfig, Context: f.context, Namespaces: f.namespaces}, log)
+		return kube.New(kube.Config{
+			Kubeconfig: f.kubeconfig, Context: f.context, Namespaces: f.namespaces,
+			AuditEvery: f.auditEvery, SyncDeadline: f.syncDeadline, MassEmpty: f.massEmpty,
+		}, log)
 	}
 	source, err := manifest.Open(f.manifests, log)
 	if err != nil {
