@@ -6,13 +6,17 @@
 # make measure  propagation and scale on a real control plane
 # make bench    epdns beside Knot, NSD, BIND and CoreDNS, and with up to a million endpoints;
 #               writes docs/benchmarks.md; needs an idle machine for half an hour
+# make faults   what clients get while one thing after the other breaks; writes
+#               docs/reliability.md; takes twenty minutes
+# make soak     changes and questions for SOAK (default 60m), then again with the race detector
 # make fuzz     each fuzz target for FUZZTIME (default 10s), and ten million damaged packets
 
 GO       ?= go
 FUZZTIME ?= 10s
+SOAK     ?= 60m
 BUILD    := build
 
-.PHONY: run build test e2e check lint tools tools-e2e cluster measure bench fuzz clean
+.PHONY: run build test e2e check lint tools tools-e2e cluster measure bench faults soak fuzz clean
 
 # Not by "go run", which makes an error of Ctrl-C.
 run:
@@ -64,6 +68,15 @@ measure:
 bench: tools-e2e
 	cd test && $(GO) run ./cmd/bench
 	cd test && $(GO) run ./cmd/bench scale
+
+faults: tools-e2e
+	cd test && $(GO) run ./cmd/cluster build >/dev/null
+	cd test && $(GO) run ./cmd/faults
+
+soak: tools-e2e
+	cd test && $(GO) run ./cmd/cluster build >/dev/null
+	cd test && $(GO) run ./cmd/faults soak --for $(SOAK)
+	cd test && $(GO) run ./cmd/faults soak --for $(SOAK) --race
 
 fuzz:
 	@GO='$(GO)' .ci/fuzz $(FUZZTIME)

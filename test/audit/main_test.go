@@ -72,7 +72,7 @@ func internet(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, addresses := range replicas {
-		args := []string{"serve", "--config=testdata/epdns.yaml", "--manifests=" + sample, "--cookie-secrets=" + secrets, "--http="}
+		args := []string{"serve", "--config=testdata/epdns.yaml", "--manifests=" + sample, "--cookie-secrets=" + secrets, "--http=", "--lameduck=0"}
 		for _, a := range addresses {
 			args = append(args, "--listen="+net.JoinHostPort(a, "53"))
 		}

@@ -171,7 +171,7 @@ nameserver: [192.0.2.53] # BIND takes no zone whose name server has no address
 		return nil, err
 	}
 	s.version = "epdns " + revision(ctx, l.root)
-	cmd := exec.Command(l.bin, "serve", "--config", config)
+	cmd := exec.Command(l.bin, "serve", "--config", config, "--lameduck=0")
 	return s, l.launch(ctx, s, cmd, func() error {
 		_, err := run.Get("http://" + s.page + "/readyz")
 		return err

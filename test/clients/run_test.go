@@ -51,7 +51,7 @@ func start(t *testing.T, argv ...string) *run.Process {
 // serve runs epdns and returns when it is ready, or only alive.
 func serve(t *testing.T, page string, args ...string) *run.Process {
 	t.Helper()
-	p := start(t, append([]string{epdns, "serve", "--listen=" + epdnsIP + ":53"}, args...)...)
+	p := start(t, append([]string{epdns, "serve", "--lameduck=0", "--listen=" + epdnsIP + ":53"}, args...)...)
 	p.Eventually(t, func() error {
 		_, err := run.Get("http://127.0.0.1:9153/" + page)
 		return err

@@ -217,7 +217,7 @@ func openUp(dir string) error {
 func serve(t *testing.T, args ...string) {
 	t.Helper()
 	const page = "127.0.0.1:9153"
-	p := launch(t, exec.Command(epdns, append([]string{"serve", "--listen", ours.address(), "--http", page}, args...)...))
+	p := launch(t, exec.Command(epdns, append([]string{"serve", "--lameduck=0", "--listen", ours.address(), "--http", page}, args...)...))
 	p.Eventually(t, func() error {
 		_, err := run.Get("http://" + page + "/readyz")
 		return err

@@ -36,7 +36,7 @@ clients: %s
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := run.ForTest(t, exec.Command(epdns, "serve", "--config", config))
+	p := run.ForTest(t, exec.Command(epdns, "serve", "--config", config, "--lameduck=0"))
 	p.Eventually(t, func() error {
 		_, err := run.Get("http://127.0.0.1:9153/readyz")
 		return err

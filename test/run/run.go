@@ -31,11 +31,21 @@ func Repository(ctx context.Context) (string, error) {
 // Build builds epdns as it is released, but for its version, into a directory and returns the
 // path of the program. It needs no other file.
 func Build(ctx context.Context, root, dir string) (string, error) {
+	return build(ctx, root, dir, "CGO_ENABLED=0", "-ldflags=-s -w")
+}
+
+// BuildRace is [Build] with the race detector, which needs a C compiler.
+func BuildRace(ctx context.Context, root, dir string) (string, error) {
+	return build(ctx, root, dir, "CGO_ENABLED=1", "-race")
+}
+
+func build(ctx context.Context, root, dir, env string, flags ...string) (string, error) {
 	bin := filepath.Join(dir, "epdns")
 	// Without the version it needs no git.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", bin, "./cmd/epdns")
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-o", bin}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/epdns")...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	cmd.Env = append(os.Environ(), env, "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build epdns: %w\n%s", err, out)
 	}
@@ -56,9 +66,14 @@ const pollEvery = 2 * time.Millisecond
 // Serve starts epdns on a cluster and returns once its sockets are bound. Stop must be called.
 // What epdns logs beyond information goes to stderr, too.
 func Serve(bin, kubeconfig string) (*Server, error) {
-	cmd := exec.Command(bin, "serve", "--kubeconfig", kubeconfig,
+	cmd := exec.Command(bin, "serve", "--lameduck=0", "--kubeconfig", kubeconfig,
 		"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json")
 	cmd.Stderr = &warnings{to: os.Stderr}
+	return ServeBy(cmd)
+}
+
+// ServeBy is [Serve] with a command of one's own, which logs in JSON.
+func ServeBy(cmd *exec.Cmd) (*Server, error) {
 	s := &Server{Started: time.Now()}
 	var err error
 	if s.Process, err = Start(cmd); err != nil {

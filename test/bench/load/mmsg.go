@@ -104,7 +104,10 @@ func mark(length int) (s segment) {
 // socketBuffer has room for the replies to all that can be outstanding.
 const socketBuffer = 8 << 20
 
-func dialUDP(server string) (*udp, error) {
+func dialUDP(server string) (*udp, error) { return dialUDPFrom(server, netip.IPv4Unspecified()) }
+
+// dialUDPFrom is dialUDP from an address.
+func dialUDPFrom(server string, source netip.Addr) (*udp, error) {
 	address, err := netip.ParseAddrPort(server)
 	if err != nil || !address.Addr().Is4() {
 		return nil, fmt.Errorf("ask %q: not an IPv4 address with a port", server)
@@ -112,6 +115,10 @@ func dialUDP(server string) (*udp, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", server, err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: source.As4()}); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("ask %s from %v: %w", server, source, err)
 	}
 	for _, option := range [][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, option[0], socketBuffer) != nil {
