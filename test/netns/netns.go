@@ -62,16 +62,20 @@ func Main(tests Tests) {
 		fmt.Println("skipped: starts other programs")
 		os.Exit(0)
 	}
-	start, dir := tests.outside, os.Getenv(envInside)
-	if dir != "" {
-		start = func() (int, error) { return tests.inside(dir) }
-	}
-	status, err := start()
+	status, err := tests.Start()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
 		status = 1
 	}
 	os.Exit(status)
+}
+
+// Start is [Main] for a command: it looks at no flags, and returns the status to exit with.
+func (tests Tests) Start() (status int, err error) {
+	if dir := os.Getenv(envInside); dir != "" {
+		return tests.inside(dir)
+	}
+	return tests.outside()
 }
 
 // Mapped reports whether the user has no rights outside: then root is the only user there is

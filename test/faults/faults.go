@@ -1,0 +1,42 @@
+//go:build linux
+
+package faults
+
+// Faults are all that can be tried, in the order of the table.
+var Faults = []*Fault{
+	{"api-killed", "the API server is killed, and started again 10 s later", true, serverKilled},
+	{"api-stalled", "the API server is stopped for 30 s, its connections stay open", false, serverStalled},
+	{"black-hole", "all packets to and from the API server are lost for 30 s", true, blackHole},
+	{"path-stalled", "connections to the API server stay open for 30 s, and nothing moves", false, stalledPath},
+	{"resets", "all connections to the API server are reset every second", false, resets},
+	{"go-away", "the API server sends GOAWAY with each reply, and is lost every second", false, goAway},
+	{"etcd-stopped", "etcd is stopped for 20 s", false, etcdStopped},
+	{"compacted", "cut off, while Services change and go and the API server forgets how (410)", true, compacted},
+	{"events-lost", "events of a watch are lost silently", true, skipped},
+	{"no-bookmark", "a streaming list that never ends", true, noBookmark},
+	{"no-bookmarks", "a watch without bookmarks, while nothing changes", false, noBookmarks},
+	{"slow-list", "lists at 12 kB/s, at the start and again later", true, slowList},
+	{"paged-list", "lists in pages whose tokens expire", true, pagedList},
+	{"refused", "429, 500, 504, HTML, an odd list, nothing: 8 s each", false, refused},
+	{"token-rotated", "the token expires, and a new one is in the file 5 s later", false, tokenRotated},
+	{"rights-revoked", "the right to list and watch is taken away, and given back 10 s later", false, rightsRevoked},
+	{"certificate", "the API server has a new certificate", false, certificateRenewed},
+	{"authority", "the API server has a certificate of a new authority, which is in the file 5 s later", false, authorityRenewed},
+	{"odd-objects", "objects that no API server would take, written into etcd", false, oddObjects},
+	{"rollout", "rolling updates, 30 to 500 to 0 pods, slices of at most 10 from then on", false, rollout},
+	{"storm", "as many changes as the API server takes, each told 14 times", false, storm},
+	{"restarted", "restarted while the API server cannot be reached, with a state directory", true, restarted},
+	{"replica", "one of two replicas is cut off for 30 s", false, replica},
+	{"reloads", "SIGHUP every second, every other time with a bad file", true, reloads},
+	{"ended", "SIGTERM under load, with 3 s of lameduck", true, ended},
+	{"memory", "memory limited to 1.2 times what it needs, and a flood", false, memoryShort},
+	{"processor", "a fifth of a processor", false, processorShort},
+	{"descriptors", "64 descriptors, and more connections than that", true, descriptors},
+	{"bad-path", "clients behind a network that loses and repeats a tenth and reorders", false, badPath},
+	{"flood", "a flood of random names, more than can be answered", false, flooded("")},
+	{"flood-limited", "the same, with rateLimit", false, flooded("rateLimit: {perSecond: 100, exempt: [127.0.0.1/32]}\n")},
+	{"slow-tcp", "1,200 TCP clients that say nothing, little, or never read", false, slowTCP},
+	{"damaged", "messages with random damage", true, damaged},
+	{"clock", "a monotonic clock a thousand days ahead", false, anotherClock},
+	{"etcd-restored", "etcd is taken back to an older state", false, etcdRestored},
+}
