@@ -43,7 +43,7 @@ func (t *trial) soak(ctx context.Context, d time.Duration) error {
 		if err != nil {
 			return err
 		}
-		load, lost = load+r.Asked, lost+r.Lost
+		load, lost = load+r.Asked, lost+r.Asked-r.Replies() // late ones are not lost
 		j := t.judge(t.asking.take(), freshWithin, time.Now())
 		asked, wrong, silent = asked+j.asked, wrong+j.wrong, silent+j.silent
 		worst = max(worst, j.p99)

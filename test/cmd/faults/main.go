@@ -167,12 +167,16 @@ func (j *job) run(ctx context.Context, dir string, progress io.Writer) (text str
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
 	lab.Short = j.short
+	machine, err := faults.Machine()
+	if err != nil {
+		return "", false, err
+	}
 	if j.soak {
 		r, err := lab.Soak(ctx, j.d)
 		if err != nil {
 			return "", false, err
 		}
-		return faults.Markdown([]*faults.Result{r}), r.Holds(), nil
+		return machine + "\n\n" + faults.Markdown([]*faults.Result{r}), r.Holds(), nil
 	}
 	if j.only == nil {
 		j.only = faults.Faults
@@ -190,10 +194,6 @@ func (j *job) run(ctx context.Context, dir string, progress io.Writer) (text str
 		}
 		holds = holds && r.Holds()
 		results = append(results, r)
-	}
-	machine, err := faults.Machine()
-	if err != nil {
-		return "", false, err
 	}
 	return machine + "\n\n" + faults.Markdown(results), holds, nil
 }
