@@ -66,7 +66,7 @@ func NewBuilder(c Config) (*Builder, error) {
 			cfg.reverse = append(cfg.reverse, reverseZone{b, appendReverse(nil, &b)})
 		}
 	}
-	set := &Set{cfg: cfg, services: make([]table[*service], len(cfg.zones)), namespaces: make([]table[int], len(cfg.zones))}
+	set := &Set{cfg: cfg, plain: len(cfg.sights) == 0, services: make([]table[*service], len(cfg.zones)), namespaces: make([]table[int], len(cfg.zones))}
 	set.transfer = set
 	b := &Builder{cfg: cfg, last: set, room: newRoom(), churn: churn{ttl: seconds(c.ChurnTTL)}}
 	b.index.reverse = cfg.reverse

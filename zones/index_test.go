@@ -204,7 +204,7 @@ func checkIndex(t *testing.T, b *Builder) {
 // addresses, twins in slices, hostNetwork and the cluster's DNS included, in parts and whole.
 func TestIndexFollowsChanges(t *testing.T) {
 	shared, inParts := 0, 0
-	for seed := range uint64(40) {
+	for seed := range uint64(20) {
 		v := &village{r: rand.New(rand.NewPCG(seed, 9)), services: map[registry.Key]*registry.Service{}}
 		b := newTestBuilder(t)
 		if seed%2 == 0 {

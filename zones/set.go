@@ -15,6 +15,7 @@ import (
 type Set struct {
 	cfg    *config
 	synced bool
+	plain  bool // it is not stale, and all askers see all
 	serial uint32
 
 	// transfer is the Set that the serial names, which transfers serve. Live
@@ -85,7 +86,7 @@ func (s *Set) Synced() bool { return s.synced }
 // 8914), and are the same otherwise.
 func (s *Set) Stale(asOf time.Time) *Set {
 	next := *s
-	next.asOf = asOf
+	next.asOf, next.plain = asOf, false
 	return &next
 }
 
@@ -130,12 +131,20 @@ func (s *Set) Lookup(q *Question, ans *Answer) {
 	ans.reset(s)
 	ans.question = q
 	ans.local[0] = q.Local
-	if len(s.cfg.sights) > 0 { // the call would be one for nothing
-		ans.sight = s.cfg.sightOf(q.From, q.Subnet)
+	if s.plain { // almost always, so that nothing else is looked at
+		ans.lookup(q.Name, q.Type)
+	} else {
+		ans.lookupSeen()
 	}
-	ans.lookup(q.Name, q.Type)
-	if !s.asOf.IsZero() {
-		ans.stale()
+}
+
+// lookupSeen answers by what the asker sees, and marks what may be out of date.
+func (a *Answer) lookupSeen() {
+	q := a.question
+	a.sight = a.set.cfg.sightOf(q.From, q.Subnet)
+	a.lookup(q.Name, q.Type)
+	if !a.set.asOf.IsZero() {
+		a.stale()
 	}
 }
 
