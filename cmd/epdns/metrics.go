@@ -107,7 +107,7 @@ var (
 	descWatchOff    = desc("watch_off", "Whether a kind may not be listed.", "kind", "namespace")
 	descWatchOpen   = desc("watch_connected", "Whether a watch is open.", "kind", "namespace")
 	descWatchLast   = desc("watch_last_event_timestamp_seconds", "When a watch heard of its kind last, Unix time.", "kind", "namespace")
-	descWatchAge    = desc("watch_age_seconds", "For how long a watch has been lost, 0 while it is not.", "kind", "namespace")
+	descWatchAge    = desc("watch_age_seconds", "For how long a watch has been lost, 0 while it is not, or its kind is off.", "kind", "namespace")
 	descRestarts    = desc("watch_restarts_total", "Watches that were opened after another one, by how that one ended.", "kind", "namespace", "reason")
 	descWatchEvents = desc("watch_events_total", "Objects that were added, changed or deleted.", "kind", "namespace")
 	descRelists     = desc("relists_total", "How often the whole state was read again, by why.", "kind", "namespace", "reason")
@@ -230,6 +230,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descWatchOff, number(f.Off), f.Kind, f.Namespace)
 		gauge(descWatchOpen, number(f.Connected), f.Kind, f.Namespace)
 		gauge(descWatchLast, timestamp(f.LastEvent), f.Kind, f.Namespace)
+		if f.Off { // nothing is known by it that could get old
+			f.Lost = time.Time{}
+		}
 		gauge(descWatchAge, ageAt(f.Lost, now).Seconds(), f.Kind, f.Namespace)
 		for why, n := range f.Restarts {
 			counter(descRestarts, n, f.Kind, f.Namespace, kube.Restart(why).String())

@@ -23,7 +23,8 @@ import (
 type watched struct{ *manifest.Source }
 
 func (watched) Status() []kube.FeedStatus {
-	return []kube.FeedStatus{{Kind: "Service", LastEvent: time.Unix(1, 0), Lists: 2}, {Kind: "EndpointSlice"}}
+	return []kube.FeedStatus{{Kind: "Service", LastEvent: time.Unix(1, 0), Lists: 2}, {Kind: "EndpointSlice"},
+		{Kind: "Node", Off: true, Lost: time.Unix(1, 0)}}
 }
 
 func (watched) Host() string { return "api.example:6443" }
@@ -72,6 +73,13 @@ func TestMetricNames(t *testing.T) {
 	have := map[string]bool{}
 	for _, f := range families {
 		have[f.GetName()] = true
+		if f.GetName() == "epdns_watch_age_seconds" {
+			for _, m := range f.GetMetric() { // the kind that is off has no age, either
+				if age := m.GetGauge().GetValue(); age != 0 {
+					t.Errorf("%v", m)
+				}
+			}
+		}
 		if f.GetHelp() == "" {
 			t.Errorf("%s has no help", f.GetName())
 		}

@@ -110,14 +110,25 @@ func (k *stateKeeper) restore(ctx context.Context, p *pipeline) {
 		k.asOf.Store(h.AsOf.UnixNano())
 		p.asOf.Store(h.AsOf.UnixNano())
 		p.restored.Store(true)
-		if c, ok := p.source.(*kube.Source); ok {
-			c.Insist = true
-		}
 		s := p.registry.Stats()
+		if c, ok := p.source.(*kube.Source); ok {
+			c.Insist, c.InsistOn = true, insistOn(s)
+		}
 		k.log.Warn("restored the state of before: it is served until all has been read", "dir", k.dir.String(),
 			"services", s.Services, "endpoints", s.Endpoints, "as_of", h.AsOf.UTC().Format(time.RFC3339),
 			"age", ageAt(h.AsOf, time.Now()).Round(time.Second).String(), "after", time.Since(began).Round(time.Millisecond).String())
 	}
+}
+
+// insistOn are the kinds, besides EndpointSlices, of which a restored state has something.
+func insistOn(restored registry.Stats) (kinds []string) {
+	if restored.ServicesAreListed && restored.Services > 0 {
+		kinds = append(kinds, "Service")
+	}
+	if restored.Nodes > 0 {
+		kinds = append(kinds, "Node")
+	}
+	return kinds
 }
 
 // await waits until something is done, which a disk that hangs may never be; from the end

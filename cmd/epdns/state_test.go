@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -312,6 +313,24 @@ func TestStateDirectoryHangs(t *testing.T) {
 	defer f.Close()
 	for _, err := os.Stat(filepath.Join(dir, "state.bad")); err != nil; _, err = os.Stat(filepath.Join(dir, "state.bad")) {
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// Kinds of which nothing was restored may be off, and others not.
+func TestInsistOn(t *testing.T) {
+	for _, c := range []struct {
+		of   registry.Stats
+		want string
+	}{
+		{registry.Stats{ServicesAreListed: true}, "[]"}, // of nothing at all
+		{registry.Stats{Services: 3}, "[]"},
+		{registry.Stats{Services: 3, ServicesAreListed: true}, "[Service]"},
+		{registry.Stats{Services: 3, Nodes: 2}, "[Node]"},
+		{registry.Stats{Services: 3, ServicesAreListed: true, Nodes: 2}, "[Service Node]"},
+	} {
+		if got := fmt.Sprint(insistOn(c.of)); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.of, got, c.want)
+		}
 	}
 }
 

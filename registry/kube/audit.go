@@ -178,7 +178,11 @@ func (a *audit) run(ctx context.Context) (AuditResult, []string) {
 	if !a.caughtUp(ctx) {
 		return AuditInconclusive, nil
 	}
-	if wrong := a.wrong(); len(wrong) > 0 {
+	wrong := a.wrong()
+	switch {
+	case !a.undisturbed(): // what is held has become another state while it was looked at
+		return AuditInconclusive, nil
+	case len(wrong) > 0:
 		return AuditDrift, wrong
 	}
 	return AuditClean, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptrace"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,7 +141,7 @@ func (f *feed) next(err error, pause *wait.Backoff, off func()) (time.Duration, 
 	forbidden, unauthorized := apierrors.IsForbidden(err), apierrors.IsUnauthorized(err)
 	switch {
 	case !fresh || !forbidden && !unauthorized:
-	case f.kind == endpointSlices && f.src.Insist:
+	case f.kind == endpointSlices && f.src.Insist, slices.Contains(f.src.InsistOn, f.kind.name):
 		f.src.link.down(f, err)
 	case f.kind == endpointSlices && forbidden:
 		return 0, fmt.Errorf("%s at %s: no right to read them (%s); grant %s",

@@ -29,6 +29,11 @@ type Source struct {
 	// Run.
 	Insist bool
 
+	// InsistOn are further kinds, "Service" or "Node", of which there is something to serve
+	// already: not to have the right to read them at the start does not switch them off
+	// then. It may be changed before Run.
+	InsistOn []string
+
 	// AuditEvery is how often each kind is compared with the cluster, 0 for never. It may
 	// be changed before Run.
 	AuditEvery time.Duration

@@ -382,6 +382,34 @@ func TestSlicesForbiddenAndInsisted(t *testing.T) {
 	}
 }
 
+// A kind of which there is something to serve already is not switched off where it may not
+// be read at the start.
+func TestForbiddenAndInsisted(t *testing.T) {
+	for _, kind := range []string{"Service", "Node"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.src.Insist, w.src.InsistOn = true, []string{kind}
+			w.api.Forbid(kind, true)
+			w.run()
+			after(time.Minute)
+			if w.synced() {
+				t.Errorf("it is synced without %ss", kind)
+			}
+			for _, st := range w.src.Status() {
+				if st.Off {
+					t.Errorf("%s is off", st.Kind)
+				}
+			}
+			w.wantLines(1, "what is known stays, trying again")
+			w.api.Forbid(kind, false)
+			after(10 * time.Second)
+			if !w.synced() || w.store.Snapshot("shop", "web").Object == nil {
+				t.Error("it is not synced, or the Service is not there")
+			}
+		})
+	}
+}
+
 // The identity is that of the cluster and of what is read of it.
 func TestIdentity(t *testing.T) {
 	for _, c := range []struct {

@@ -129,15 +129,21 @@ func syncDir(path string) error {
 // Read reads the state of what identity names, as far as content reads it: all of it, or
 // it has to return an error. It returns fs.ErrNotExist where there is none, and Unusable
 // where there is one that is not to be used: that is then set aside, if the directory is
-// locked. The Header is right also where the state is only too old or of something else.
+// locked, unless it is only too old: whoever needs it may say that it is not. The Header is
+// right also where the state is only too old or of something else.
 func (d *Dir) Read(identity string, content func(io.Reader) error) (Header, error) {
 	f, err := os.Open(d.in(stateName))
 	if err != nil {
 		return Header{}, err
 	}
 	defer f.Close()
+	tooOld := false
 	h, err := read(f, func(h Header, r io.Reader) error {
-		if err := h.check(identity, d.MaxAge, time.Now()); err != nil {
+		if err := h.check(identity); err != nil {
+			return err
+		}
+		if err := h.checkAge(d.MaxAge, time.Now()); err != nil {
+			tooOld = true
 			return err
 		}
 		if err := content(r); err != nil {
@@ -145,7 +151,7 @@ func (d *Dir) Read(identity string, content func(io.Reader) error) (Header, erro
 		}
 		return nil
 	})
-	if bad := (Unusable{}); errors.As(err, &bad) && d.lock != nil {
+	if bad := (Unusable{}); errors.As(err, &bad) && !tooOld && d.lock != nil {
 		err = errors.Join(err, os.Rename(d.in(stateName), d.in(badName)))
 	}
 	return h, err

@@ -8,7 +8,8 @@
 // A file takes its name when all of it is on the disk ([Dir.Write]): whatever ends the
 // process, or the machine, there is the state before or the one after. What is read is
 // believed only if it is what was written, of the same form, about the same things, and not
-// too old ([Dir.Read]). A file that is not is set aside, to be looked at by people.
+// too old ([Dir.Read]). A file that is not is set aside, to be looked at by people;
+// one that is only too old stays.
 //
 // Any number of processes may read; one of them writes, the first that asked. Nothing is
 // written outside of DIR, and only what is above, but for a temporary file that an

@@ -170,12 +170,17 @@ func readFull(f *os.File, b []byte) error {
 	return err
 }
 
-// check says whether a state is of what is asked for, and young enough. One from the
-// future was written before a clock was set back: how old it is, nobody knows.
-func (h *Header) check(identity string, maxAge time.Duration, now time.Time) error {
+// check says whether a state is of what is asked for.
+func (h *Header) check(identity string) error {
 	if h.Identity != identity {
 		return unusable("it is the state of %s, not of %s", h.Identity, identity)
 	}
+	return nil
+}
+
+// checkAge says whether a state is young enough. One from the future was written before a
+// clock was set back: how old it is, nobody knows.
+func (h *Header) checkAge(maxAge time.Duration, now time.Time) error {
 	if age := now.Sub(h.AsOf); maxAge > 0 && age > maxAge {
 		return unusable("it is as of %s, %s ago, and may be %s old",
 			h.AsOf.UTC().Format(time.RFC3339), age.Round(time.Second), maxAge)
