@@ -235,6 +235,9 @@ func TestReloadAddresses(t *testing.T) {
 	if code, body := p.get(t, "/readyz?verbose"); code != http.StatusOK {
 		t.Errorf("/readyz at its new address: %d %s", code, body)
 	}
+	_, port, _ := net.SplitHostPort(web)
+	p.rewrite(t, file, configHead+text(":"+port, quoted(second))+withTTL(11))
+	p.logged(t, "the one before stays", web, "a restart can change it")
 	p.rewrite(t, file, configHead+text("", quoted(second))+withTTL(10))
 	p.hasTTL(t, 10)
 	for _, addr := range []string{first, web} {

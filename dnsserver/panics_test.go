@@ -103,6 +103,38 @@ func TestPanicOverUDP(t *testing.T) {
 	}
 }
 
+// What comes behind a panic in a batch is limited as it would be without.
+func TestPanicKeepsLimit(t *testing.T) {
+	a := &faulty{Store: cluster(t), at: func(call int64) bool { return call == 2 }}
+	s, err := Listen(Config{Listen: []string{"127.0.0.1:0"}, Workers: 1, RateLimit: RateLimitConfig{PerSecond: 1}}, a, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("udp", s.Addrs()[0].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 3 { // before Serve, so that they are one batch
+		if _, err := conn.Write(webA0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Serve(ctx) })
+	defer wg.Wait()
+	defer stop()
+	var st Stats
+	until(t, "not all are dealt with", func() bool {
+		st = s.Stats()
+		return st.Responses[ResponseKind{UDP, "SERVFAIL"}]+st.Responses[ResponseKind{UDP, "NOERROR"}]+st.LimitDropped == 3
+	})
+	if st.Panics != 1 || st.LimitDropped != 1 {
+		t.Errorf("%d panics, %d replies beyond the limit, want one of each", st.Panics, st.LimitDropped)
+	}
+}
+
 // A connection goes on after a question that cannot be answered, and so do others.
 func TestPanicOverTCP(t *testing.T) {
 	cfg := Config{Listen: []string{"127.0.0.1:0"}, TLS: TLSConfig{Listen: []string{"127.0.0.1:0"}}}

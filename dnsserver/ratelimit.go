@@ -100,20 +100,22 @@ const (
 //
 // That is all there is to it: to fill it is to move that time on, by the time that one reply
 // takes to run out. A time that is over is that of an empty bucket, and so is one that is
-// further away than a second, which is how it looks when the bits have gone round, after 12
-// days.
+// too far away, which is how it looks when the bits have gone round, after 12 days. It can be
+// further away than a second: the worker that has filled the bucket may have taken its batch
+// after the one that looks.
 type bucket struct{ atomic.Uint64 }
 
 const (
 	timeBits = 40
 	timeMask = 1<<timeBits - 1
 	second   = int64(time.Second / time.Microsecond)
+	furthest = 2 * second
 )
 
 // level is how long a bucket takes to run out from now on.
 func level(word uint64, now int64) int64 {
 	ahead := int64(word-uint64(now)) << (64 - timeBits) >> (64 - timeBits)
-	if ahead < 0 || ahead > second {
+	if ahead < 0 || ahead > furthest {
 		return 0
 	}
 	return ahead
@@ -171,7 +173,7 @@ func (l *limiter) take(key []byte, now int64) bool {
 	set, tag := &l.sets[hash%bucketSets], hash&^timeMask
 	// Another worker may change the bucket meanwhile. Who loses twice is let off.
 	for range 2 {
-		at, was, in := 0, uint64(0), second+1
+		at, was, in := 0, uint64(0), furthest+1
 		for i := range set {
 			word := set[i].Load()
 			n := level(word, now)

@@ -156,6 +156,20 @@ func TestBucketOfManyWorkers(t *testing.T) {
 	}
 }
 
+// A worker whose batch was taken a little earlier finds a full bucket full, too.
+func TestBucketOfLateWorker(t *testing.T) {
+	const perSecond = 1000
+	l := limitedTo(perSecond, 0)
+	for range perSecond {
+		l.take([]byte("key"), 5*second)
+	}
+	for _, late := range []int64{1, 1000, second / 2} {
+		if l.take([]byte("key"), 5*second-late) {
+			t.Errorf("%d µs late: one more reply", late)
+		}
+	}
+}
+
 // limitedResponder answers as over UDP, with a limit of one reply.
 func limitedResponder(t testing.TB, a Authority, slip int, exempt ...string) *Responder {
 	t.Helper()

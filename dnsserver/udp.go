@@ -43,11 +43,12 @@ func newUDPWorker(network, addr string, s *Server, o batch.Options) (*udpWorker,
 	return &udpWorker{socket: socket, stats: &counters{}, server: s, responder: s.newResponder()}, nil
 }
 
-// run answers until the socket is closed or has been emptied for the last time.
+// run answers until the socket is closed, has been emptied for the last time, or ctx ends,
+// as it does where a system goes on giving more to a socket that is finished.
 func (w *udpWorker) run(ctx context.Context) {
 	failing := false
 	left := turn
-	for {
+	for ctx.Err() == nil {
 		queries, err := w.socket.Receive()
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
@@ -61,8 +62,7 @@ func (w *udpWorker) run(ctx context.Context) {
 			continue
 		}
 		failing = false
-		w.responder.use(w.server.shared.Load())
-		w.responder.moment = w.responder.shared.limiter.now()
+		w.prepare()
 		w.batches++
 		var began time.Time
 		observe := w.batches%observeEvery == 0
@@ -82,6 +82,12 @@ func (w *udpWorker) run(ctx context.Context) {
 			runtime.Gosched()
 		}
 	}
+}
+
+// prepare has the next queries answered by the settings, and limited by the time, of now.
+func (w *udpWorker) prepare() {
+	w.responder.use(w.server.shared.Load())
+	w.responder.moment = w.responder.shared.limiter.now()
 }
 
 // answer answers the queries from the one at w.at on. Where one of them panics, it returns
@@ -117,6 +123,7 @@ func (w *udpWorker) rescue(queries []batch.Message) {
 	}
 	w.responder.tally.flush(w.stats)
 	w.responder = w.server.newResponder()
+	w.prepare()
 	if w.at < 0 {
 		w.server.panics.note(w.server.log, fault, nil)
 		w.apart, w.at = true, 0

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -95,9 +96,17 @@ func (h *httpServer) bind(addr string) (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
+		if h.current != nil && errors.Is(err, syscall.EADDRINUSE) && portOf(addr) == portOf(h.current.Addr().String()) {
+			return nil, fmt.Errorf("listen on %s for HTTP: %s, which is listened on until then, has that port: a restart can change it", addr, h.addr)
+		}
 		return nil, fmt.Errorf("listen on %s for HTTP: %w", addr, dnsserver.ExplainListen(err))
 	}
 	return l, nil
+}
+
+func portOf(addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
+	return port
 }
 
 // moveTo serves on what bind has bound, and where that was before no more, but for

@@ -50,6 +50,9 @@ func (p *pipeline) replace(ctx context.Context, r *rebuilt) {
 // It belongs to the goroutine of publish.
 func (p *pipeline) adopt(r *rebuilt) {
 	defer close(r.adopted)
+	if p.problems != nil && p.synced.Load() {
+		p.problems.note(p.follower.Take()) // the other builder may have had these already
+	}
 	p.follower.Close()
 	serial := p.builder.Last().Serial() // before the sync, that of a state on disk
 	p.builder, p.follower = r.builder, r.follower
