@@ -69,7 +69,10 @@ type (
 			Replicas int
 			Template struct {
 				Spec struct {
-					Containers []struct{ Args []string }
+					Containers []struct {
+						Args         []string
+						VolumeMounts []struct{ MountPath string }
+					}
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,7 +33,7 @@ const nobody = 65532
 
 // serve runs epdns as the Pod does: with the arguments of the Deployment in the cluster and
 // those given, in a root directory with nothing but the program and what the kubelet puts
-// there for the service account, as an unprivileged user. It returns when epdns is ready.
+// there for the service account and as volumes, as an unprivileged user. It returns when epdns is ready.
 func serve(t *testing.T, args ...string) *run.Process {
 	t.Helper()
 	root := t.TempDir()
@@ -58,6 +59,16 @@ func serve(t *testing.T, args ...string) *run.Process {
 			t.Fatal(err)
 		}
 	}
+	container := deployment(t).Spec.Template.Spec.Containers[0]
+	for _, m := range container.VolumeMounts { // of emptyDirs, in which the kubelet lets everybody write
+		dir := filepath.Join(root, m.MountPath)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
 	api, err := url.Parse(kube.Server)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +76,7 @@ func serve(t *testing.T, args ...string) *run.Process {
 	cmd := &exec.Cmd{
 		Path:        "/epdns",
 		Dir:         "/",
-		Args:        append(append([]string{"/epdns"}, deployment(t).Spec.Template.Spec.Containers[0].Args...), args...),
+		Args:        slices.Concat([]string{"/epdns"}, container.Args, args),
 		Env:         []string{"KUBERNETES_SERVICE_HOST=" + api.Hostname(), "KUBERNETES_SERVICE_PORT=" + api.Port()},
 		SysProcAttr: &syscall.SysProcAttr{Chroot: root},
 	}
