@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -196,11 +197,14 @@ func TestNoHTTP(t *testing.T) {
 			}
 			defer l.Close()
 			go func() {
+				var open []net.Conn // one that is let go of is closed sooner or later
 				for {
 					c, err := l.Accept()
 					if err != nil {
+						runtime.KeepAlive(open)
 						return
 					}
+					open = append(open, c)
 					tc.answer(c)
 				}
 			}()

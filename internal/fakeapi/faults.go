@@ -187,7 +187,11 @@ func (s *Server) Replay(kind string, id ID, ago int) (err error) {
 				continue
 			}
 			if ago--; ago < 0 {
-				s.eachWatch(kind, func(w *watch) { w.replay = append(w.replay, e) })
+				s.eachWatch(kind, func(w *watch) {
+					if w.namespace == "" || w.namespace == id.Namespace {
+						w.replay = append(w.replay, e)
+					}
+				})
 				return
 			}
 		}

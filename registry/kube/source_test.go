@@ -97,11 +97,17 @@ func newWorld(t *testing.T, namespaces ...string) *world {
 
 func newWorldOn(t *testing.T, api *fakeapi.Server, namespaces ...string) *world {
 	t.Helper()
+	api.Apply(service("web"))
+	api.Apply(slice("web", "web-1", "10.0.0.1"))
+	return worldOf(t, api, namespaces...)
+}
+
+// worldOf has what there is.
+func worldOf(t *testing.T, api *fakeapi.Server, namespaces ...string) *world {
+	t.Helper()
 	w := &world{t: t, api: api, log: &logBuffer{}, ended: make(chan error, 1)}
 	w.pipe = &pipe{handler: w.api}
 	w.pipe.connects.Store(true)
-	w.api.Apply(service("web"))
-	w.api.Apply(slice("web", "web-1", "10.0.0.1"))
 	if namespaces == nil {
 		namespaces = []string{""}
 	}
