@@ -1,6 +1,7 @@
 package statedir
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -319,7 +320,7 @@ func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	d := NewDir(dir)
 	seen := map[string]bool{}
-	for range 40 {
+	for i := range 40 {
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestWriter$", "-test.v")
 		cmd.Env = append(os.Environ(), envWriter+"="+dir)
 		out, err := cmd.StdoutPipe()
@@ -329,12 +330,14 @@ func TestKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for told := ""; !strings.HasSuffix(told, "written\n"); { // it has begun
-			b := make([]byte, 1)
-			if _, err := out.Read(b); err != nil {
-				t.Fatalf("%v after %q", err, told)
+		lines := bufio.NewScanner(out)
+		for begun := 0; begun <= i%4; { // it is in the write after as many
+			if !lines.Scan() {
+				t.Fatalf("it has ended: %v", lines.Err())
 			}
-			told += string(b)
+			if lines.Text() == "written" {
+				begun++
+			}
 		}
 		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
 		cmd.Process.Kill()
@@ -345,8 +348,8 @@ func TestKilled(t *testing.T) {
 		}
 		seen[got[:7]] = true
 	}
-	if len(seen) < 3 {
-		t.Errorf("it was killed %d times after the same write", 40)
+	if len(seen) < 4 {
+		t.Errorf("it was killed after %d different writes", len(seen))
 	}
 	if err := d.Lock(); err != nil {
 		t.Fatal(err)
