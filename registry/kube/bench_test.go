@@ -170,7 +170,7 @@ func BenchmarkList(b *testing.B) {
 				b.SetBytes(int64(len(wire)))
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := readList(bytes.NewReader(wire), endpointSlices, keep); err != nil {
+					if _, err := readList(bytes.NewReader(wire), endpointSlices, keep, func(int) {}); err != nil {
 						b.Fatal(err)
 					}
 				}

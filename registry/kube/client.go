@@ -37,9 +37,9 @@ var (
 	endpointSlices = &kind{"EndpointSlice", "endpointslices", discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{},
 		"", registry.DecodeSlice}
 	services = &kind{"Service", "services", corev1.SchemeGroupVersion, &corev1.Service{},
-		"ExternalName is not answered, and a Service without slices does not exist", nil}
+		"aliases (ExternalName) and annotations of Services are not known, and a Service exists while an EndpointSlice names it", nil}
 	nodes = &kind{"Node", "nodes", corev1.SchemeGroupVersion, &corev1.Node{},
-		"an endpoint without a zone of its own has none", nil}
+		"there are no regions, an endpoint has no other zone than its EndpointSlice says, and who asks has no place unless it is an endpoint", nil}
 )
 
 // is says whether an object of a watch is of the kind.

@@ -55,6 +55,8 @@ type feed struct {
 	mode      string // of the initial state that is being read
 	upSince   time.Time
 	refusedAt time.Time // when an event was last an error
+	lastError error     // of the last request that failed, until a state has been read
+	failing   time.Time // since when there is one
 	silent    bool      // a watch brought nothing for too long, and none has brought something since
 	watched   bool      // a watch was open before, and has ended if another one is opened
 	ended     Restart   // why, as far as that is known
@@ -96,7 +98,7 @@ type holder interface {
 
 func newFeed(src *Source, k *kind, namespace string, c rest.Interface) *feed {
 	f := &feed{src: src, kind: k, namespace: namespace, held: held{objects: map[name]uint64{}}}
-	f.status = FeedStatus{Kind: k.name, Namespace: namespace}
+	f.status = FeedStatus{Kind: k.name, Namespace: namespace, Missed: k.off, Grant: f.grant()}
 	f.lister = newLister(f, c)
 	return f
 }
@@ -144,8 +146,8 @@ func (f *feed) next(err error, pause *wait.Backoff, off func()) (time.Duration, 
 	case f.kind == endpointSlices && f.src.Insist, slices.Contains(f.src.InsistOn, f.kind.name):
 		f.src.link.down(f, err)
 	case f.kind == endpointSlices && forbidden:
-		return 0, fmt.Errorf("%s at %s: no right to read them (%s); grant %s",
-			f.kind.fullResource(), f.src.server, reason(err), f.grant())
+		return 0, fmt.Errorf("%s at %s: %w (%s); grant %s: %s",
+			f.kind.fullResource(), f.src.server, ErrNoRight, reason(err), f.grant(), f.grantCommands(reason(err)))
 	case f.kind == endpointSlices:
 		return 0, fmt.Errorf("%s at %s: the API server does not accept our credentials (%s); check the user or the token of the %s",
 			f.kind.fullResource(), f.src.server, reason(err), f.src.where)
@@ -209,9 +211,17 @@ func (f *feed) listing(consistent bool) (insist bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mode = modeList
+	f.status.Read = 0
 	f.due = time.Time{}
 	f.held.consistent = consistent || f.held.insist
 	return f.held.insist
+}
+
+// read says that a LIST under way has brought so many objects more.
+func (f *feed) read(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status.Read += n
 }
 
 // failed says that a request failed.
@@ -221,6 +231,9 @@ func (f *feed) failed(err error) {
 	f.lost()
 	f.status.LastError = reason(err)
 	f.status.LastErrorTime = time.Now()
+	if f.lastError = err; f.failing.IsZero() {
+		f.failing = f.status.LastErrorTime
+	}
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		f.ended = RestartExpired
 		f.expired()
@@ -264,7 +277,7 @@ func (f *feed) opening(ctx context.Context, initial, consistent bool) context.Co
 		fallthrough
 	default:
 		f.mode = modeWatchList
-		f.brought = 0
+		f.brought, f.status.Read = 0, 0
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { f.connection() }})
 	}
 	f.initial = initial
@@ -322,6 +335,7 @@ func (f *feed) overheard(e watch.Event) (pass bool) {
 			f.status.Skipped++
 		}
 		if f.initial && e.Type == watch.Added {
+			f.status.Read++
 			f.progress()
 		}
 		return pass
@@ -373,6 +387,7 @@ func (f *feed) listed(version uint64, objects map[name]uint64) {
 	mode, wasOff := f.mode, f.status.Off
 	f.status.Mode, f.status.Synced, f.status.Off = mode, true, false
 	f.status.Lists++
+	f.lastError, f.failing = nil, time.Time{}
 	f.status.LastEvent = time.Now()
 	f.silent = false
 	f.most = 0

@@ -33,14 +33,21 @@ type listReader struct {
 var protobufMark = []byte("k8s\x00")
 
 // readList returns a list of what is kept of each item: what keep makes of an API object,
-// or a digest where the kind has a decoder for the octets that came.
-func readList(body io.Reader, k *kind, keep cache.TransformFunc) (runtime.Object, error) {
+// or a digest where the kind has a decoder for the octets that came. came is told how many
+// more have come, now and then.
+func readList(body io.Reader, k *kind, keep cache.TransformFunc, came func(n int)) (runtime.Object, error) {
+	const often = 256
 	out := &internalversion.List{}
 	var err error
-	out.ListMeta, err = readItems(body, k, keep, func(o runtime.Object) { out.Items = append(out.Items, o) })
+	out.ListMeta, err = readItems(body, k, keep, func(o runtime.Object) {
+		if out.Items = append(out.Items, o); len(out.Items)%often == 0 {
+			came(often)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
+	came(len(out.Items) % often)
 	return out, nil
 }
 

@@ -92,7 +92,7 @@ func testReadList(t *testing.T) {
 			} {
 				wire := encoded(t, media, c.list)
 				for how, in := range map[string]io.Reader{"at once": bytes.NewReader(wire), "one octet at a time": iotest.OneByteReader(bytes.NewReader(wire))} {
-					got, err := readList(in, c.kind, c.keep)
+					got, err := readList(in, c.kind, c.keep, func(int) {})
 					if err != nil {
 						t.Errorf("%s, %d %ss, %s: %v", media, n, c.kind.name, how, err)
 						continue
@@ -123,7 +123,7 @@ func TestReadListCutShort(t *testing.T) {
 			end = bytes.LastIndex(wire, []byte{3<<3 | 2, 0})
 		}
 		for n := range end {
-			if _, err := readList(bytes.NewReader(wire[:n]), endpointSlices, whole); err == nil {
+			if _, err := readList(bytes.NewReader(wire[:n]), endpointSlices, whole, func(int) {}); err == nil {
 				t.Errorf("%s: %d of %d octets were taken for a list", media, n, len(wire))
 			} else if n > len(protobufMark) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("%s: %d of %d octets: %v", media, n, len(wire), err)
@@ -140,7 +140,7 @@ func TestReadListDamaged(t *testing.T) {
 			for _, flip := range []byte{0x01, 0x80, 0xff} {
 				bad := bytes.Clone(wire)
 				bad[i] ^= flip
-				if got, err := readList(bytes.NewReader(bad), endpointSlices, whole); (got == nil) == (err == nil) {
+				if got, err := readList(bytes.NewReader(bad), endpointSlices, whole, func(int) {}); (got == nil) == (err == nil) {
 					t.Fatalf("%s, octet %d: %v, %v", media, i, got, err)
 				}
 			}
@@ -166,7 +166,7 @@ func TestReadListMistakes(t *testing.T) {
 		{"k8s\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "a number has no end"},
 		{"k8s\x00\x12\x80\x80\x80\x80\x10\x12\x80\x80\x80\x80\x08", "items[0]: an object of 2147483648 octets"},
 	} {
-		_, err := readList(strings.NewReader(c.body), endpointSlices, whole)
+		_, err := readList(strings.NewReader(c.body), endpointSlices, whole, func(int) {})
 		if err == nil || !strings.Contains(err.Error(), c.err) || !strings.HasPrefix(err.Error(), "reading a list of EndpointSlices: ") {
 			t.Errorf("%q: %v, want %s", c.body, err, c.err)
 		}
@@ -175,7 +175,7 @@ func TestReadListMistakes(t *testing.T) {
 
 // A list whose items are null is empty: that is how Go writes a nil slice.
 func TestReadListNull(t *testing.T) {
-	got, err := readList(strings.NewReader(`{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSliceList","metadata":{"resourceVersion":"5"},"items":null}`), endpointSlices, whole)
+	got, err := readList(strings.NewReader(`{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSliceList","metadata":{"resourceVersion":"5"},"items":null}`), endpointSlices, whole, func(int) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func newLister(f *feed, c rest.Interface) *lister {
 	l.ListWatch = &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (list runtime.Object, err error) {
 			err = l.read(ctx, opts, func(body io.Reader) (err error) {
-				list, err = readList(body, f.kind, l.keep)
+				list, err = readList(body, f.kind, l.keep, f.read)
 				return err
 			})
 			return list, err

@@ -174,9 +174,14 @@ type FeedStatus struct {
 	Namespace string // empty: all
 	Mode      string // how the initial state came: "watchlist", "list", empty before
 
+	Read int // objects of the state that is being read, or was read last
+
 	Synced    bool // the initial state has been read, or the feed is off
 	Off       bool // no right to list
 	Connected bool // a watch is open
+
+	Missed string // what is not known where it is off, for people
+	Grant  string // the right that it needs, for people
 
 	// Lost is until when what the feed has brought is known to be right: when its watch
 	// ended, or when it last brought something, if it was silent for too long. It is

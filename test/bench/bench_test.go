@@ -589,7 +589,7 @@ func TestReplace(t *testing.T) {
 		{"<!-- x: end -->\n<!-- x: begin -->\n", ""},
 		{"<!-- xy: begin -->\n<!-- xy: end -->\n", ""},
 	} {
-		got, err := Replace([]byte(test.page), "x", "new\n")
+		got, err := replace([]byte(test.page), "x", "new\n")
 		if string(got) != test.want || (err == nil) != (test.want != "") {
 			t.Errorf("%q becomes %q, %v; want %q", test.page, got, err, test.want)
 		}

@@ -4,7 +4,6 @@ package bench
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -263,20 +262,4 @@ func (c *Comparison) SVG() []byte {
 	}
 	d.Panels = panels
 	return d.SVG()
-}
-
-// Replace puts text between the marks of a part of a page: the comments "<!-- part: begin" and
-// "<!-- part: end". What is outside stays.
-func Replace(page []byte, part, text string) ([]byte, error) {
-	begin, end := []byte("<!-- "+part+": begin"), []byte("<!-- "+part+": end")
-	from := bytes.Index(page, begin)
-	if from >= 0 {
-		if close := bytes.Index(page[from:], []byte("-->\n")); close >= 0 {
-			from += close + len("-->\n")
-			if to := bytes.Index(page[from:], end); to >= 0 {
-				return slices.Concat(page[:from], []byte("\n"+text+"\n"), page[from+to:]), nil
-			}
-		}
-	}
-	return nil, errors.New("the page has no comments " + string(begin) + " … --> and " + string(end) + " -->")
 }

@@ -169,8 +169,9 @@ func (t *trial) lists(after time.Time, resource string) (n int) {
 	return n
 }
 
-// audits are taken for at most one list of each kind every five seconds.
-func audits(d time.Duration) int { return int(d/(5*time.Second)) + 1 }
+// audits is how many lists of a kind are taken for audits at most: every five seconds one in turn,
+// and one because its watch was lost.
+func audits(d time.Duration) int { return 2 * (int(d/(5*time.Second)) + 1) }
 
 // resets resets all connections every second.
 func resets(ctx context.Context, t *trial) error {

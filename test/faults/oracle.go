@@ -23,7 +23,8 @@ type oracle struct {
 	mu       sync.Mutex
 	services history // whether a Service exists
 	slices   history // and its ready addresses
-	failed   int     // lists
+	looked   time.Time
+	failed   int // lists
 }
 
 // state is what is true of a Service.
@@ -126,7 +127,8 @@ func (o *oracle) look(ctx context.Context) error {
 	var services struct {
 		Items []struct{ Metadata struct{ Name string } }
 	}
-	begun := time.Now()
+	looked := time.Now()
+	begun := looked
 	err := o.kube.Request(ctx, http.MethodGet, servicesPath, nil, &services)
 	if err == nil {
 		now := map[string]*state{}
@@ -141,6 +143,7 @@ func (o *oracle) look(ctx context.Context) error {
 		if found, err = o.addresses(ctx); err == nil {
 			o.mu.Lock()
 			o.slices.note(found, begun, time.Now())
+			o.looked = looked
 			o.mu.Unlock()
 		}
 	}
@@ -150,6 +153,13 @@ func (o *oracle) look(ctx context.Context) error {
 		o.mu.Unlock()
 	}
 	return err
+}
+
+// seen is when the last look was begun that came to an end.
+func (o *oracle) seen() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.looked
 }
 
 // addresses are the ready ones of each Service, by the slices that there are now.

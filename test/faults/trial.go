@@ -195,7 +195,7 @@ func (t *trial) ask(ctx context.Context) {
 // churn begins to change the Services.
 func (t *trial) churn(ctx context.Context, rate int) {
 	ctx, t.still = context.WithCancel(ctx)
-	t.churns.Go(func() { t.world.churn(ctx, rate) })
+	t.churns.Go(func() { t.world.churn(ctx, rate, t.oracle.seen) })
 }
 
 // calm ends the changes.

@@ -27,7 +27,7 @@ const (
 	size     = 20
 	perSlice = 4
 
-	// quiet is for how long a Service is left alone after a change, so that the oracle sees each.
+	// quiet is for how long a Service is left alone after a change, at least.
 	quiet = 4 * listEvery
 )
 
@@ -162,12 +162,13 @@ func isStatus(err error, code int) bool {
 	return ok && status.Code == code
 }
 
-// change makes a random change of a Service, unless it had one just now, and says whether it did.
-// What the API server does not take is tried again later: the whole of it is written each time.
-func (w *world) change(ctx context.Context, s *service) (bool, error) {
+// change makes a random change of a Service, unless it had one just now that the oracle, whose
+// last look was begun at seen, may not know of, and says whether it did. What the API server does
+// not take is tried again later: the whole of it is written each time.
+func (w *world) change(ctx context.Context, s *service, seen time.Time) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.changed) < quiet {
+	if time.Since(s.changed) < quiet || seen.Before(s.changed) {
 		return false, nil
 	}
 	defer func() { s.changed = time.Now() }()
@@ -203,9 +204,9 @@ func (w *world) change(ctx context.Context, s *service) (bool, error) {
 	return true, w.put(ctx, s, i)
 }
 
-// churn makes this many changes a second until ctx ends. What the API server does not take is
-// passed over.
-func (w *world) churn(ctx context.Context, rate int) {
+// churn makes this many changes a second until ctx ends, and none before the oracle has seen the
+// one before it. What the API server does not take is passed over.
+func (w *world) churn(ctx context.Context, rate int, seen func() time.Time) {
 	var wg sync.WaitGroup
 	for tick := time.NewTicker(time.Second / time.Duration(rate)); ; {
 		select {
@@ -222,7 +223,7 @@ func (w *world) churn(ctx context.Context, rate int) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, listWithin)
 			defer cancel()
-			if did, err := w.change(ctx, s); did && err == nil {
+			if did, err := w.change(ctx, s, seen()); did && err == nil {
 				w.changes.Add(1)
 			}
 		})

@@ -140,7 +140,7 @@ func dispatch(args []string, stdout, stderr io.Writer) error {
 	page := filepath.Join(j.docs, "benchmarks.md")
 	if publish {
 		// Better now than after a quarter of an hour.
-		if err := replace(page, part, ""); err != nil {
+		if err := bench.Publish(page, part, ""); err != nil {
 			return err
 		}
 	}
@@ -160,20 +160,5 @@ func dispatch(args []string, stdout, stderr io.Writer) error {
 	if err := os.WriteFile(filepath.Join(j.docs, chart), r.SVG(), 0o644); err != nil {
 		return err
 	}
-	return replace(page, part, text)
-}
-
-// replace puts text into its part of the page; empty text only tries whether that can be done.
-func replace(page, part, text string) error {
-	b, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	if b, err = bench.Replace(b, part, text); err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	if text == "" {
-		return nil
-	}
-	return os.WriteFile(page, b, 0o644)
+	return bench.Publish(page, part, text)
 }

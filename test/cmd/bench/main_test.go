@@ -32,9 +32,9 @@ func TestUsage(t *testing.T) {
 }
 
 // The page of the repository has a place for either result, and one that has not is named.
-func TestReplace(t *testing.T) {
+func TestPublish(t *testing.T) {
 	for _, part := range []string{"bench", "bench scale"} {
-		if err := replace("../../../docs/benchmarks.md", part, ""); err != nil {
+		if err := bench.Publish("../../../docs/benchmarks.md", part, ""); err != nil {
 			t.Error(err)
 		}
 	}
@@ -42,7 +42,7 @@ func TestReplace(t *testing.T) {
 	if err := os.WriteFile(page, []byte("a\n<!-- bench: begin, x -->\nold\n<!-- bench: end -->\nb\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := replace(page, "bench", "new\n"); err != nil {
+	if err := bench.Publish(page, "bench", "new\n"); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(page)
@@ -52,7 +52,7 @@ func TestReplace(t *testing.T) {
 	if want := "a\n<!-- bench: begin, x -->\n\nnew\n\n<!-- bench: end -->\nb\n"; string(b) != want {
 		t.Errorf("%q, want %q", b, want)
 	}
-	if err := replace(page, "bench scale", "new"); err == nil || !strings.Contains(err.Error(), page) {
+	if err := bench.Publish(page, "bench scale", "new"); err == nil || !strings.Contains(err.Error(), page) {
 		t.Errorf("%v, want an error that names %s", err, page)
 	}
 }

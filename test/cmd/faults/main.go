@@ -118,7 +118,7 @@ func dispatch(args []string, stdout, stderr io.Writer) error {
 			}
 			io.WriteString(stdout, text)
 			if publish {
-				if err := replace(page, j.part(), text); err != nil {
+				if err := bench.Publish(page, j.part(), text); err != nil {
 					return 1, err
 				}
 			}
@@ -154,7 +154,7 @@ func (j *job) page(ctx context.Context) (path string, publish bool, err error) {
 	}
 	path = filepath.Join(j.docs, "reliability.md")
 	if publish {
-		err = replace(path, j.part(), "")
+		err = bench.Publish(path, j.part(), "")
 	}
 	return path, publish, err
 }
@@ -196,19 +196,4 @@ func (j *job) run(ctx context.Context, dir string, progress io.Writer) (text str
 		results = append(results, r)
 	}
 	return machine + "\n\n" + faults.Markdown(results), holds, nil
-}
-
-// replace puts text into its part of the page; empty text only tries whether that can be done.
-func replace(page, part, text string) error {
-	b, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	if b, err = bench.Replace(b, part, text); err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	if text == "" {
-		return nil
-	}
-	return os.WriteFile(page, b, 0o644)
 }

@@ -2,7 +2,11 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"epdns/test/bench"
+)
 
 func TestUsage(t *testing.T) {
 	command.TestUsage(t, map[string]string{
@@ -17,9 +21,9 @@ func TestUsage(t *testing.T) {
 }
 
 // The page of the repository has a place for either result.
-func TestReplace(t *testing.T) {
+func TestPublish(t *testing.T) {
 	for _, part := range []string{"faults", "soak"} {
-		if err := replace("../../../docs/reliability.md", part, ""); err != nil {
+		if err := bench.Publish("../../../docs/reliability.md", part, ""); err != nil {
 			t.Error(err)
 		}
 	}

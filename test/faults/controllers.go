@@ -1,0 +1,208 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"epdns/test/cluster"
+)
+
+// This file is about pods that a real cluster's controllers make, place and write into slices.
+
+// deployment is a Deployment with a headless Service of its name.
+type deployment struct {
+	kube *cluster.Cluster
+	name string
+}
+
+const deploymentsPath = "/apis/apps/v1/namespaces/" + namespace + "/deployments"
+
+// patient is how long the controllers may take.
+const patient = 90 * time.Second
+
+// deploy makes one and waits until its pods are ready. They are asked for besides.
+func (t *trial) deploy(ctx context.Context, name string, replicas int) (*deployment, error) {
+	d := &deployment{t.kube, name}
+	labels := d.labels()
+	err := t.kube.Request(ctx, http.MethodPost, servicesPath, object{"metadata": object{"name": name}, "spec": object{
+		"selector": labels, "clusterIP": "None", "ports": []object{{"name": "http", "port": 80}},
+	}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	err = t.kube.Request(ctx, http.MethodPost, deploymentsPath, object{"metadata": object{"name": name}, "spec": object{
+		"replicas": replicas, "selector": object{"matchLabels": labels}, "template": d.template("1"),
+		"strategy": object{"rollingUpdate": object{"maxUnavailable": "20%", "maxSurge": "20%"}},
+	}}, nil)
+	if err != nil {
+		d.remove(ctx)
+		return nil, err
+	}
+	t.extra = []string{name}
+	if err := t.until(ctx, patient, func() error { return d.at(ctx, replicas) }); err != nil {
+		d.remove(ctx)
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *deployment) labels() object { return object{"app": d.name} }
+
+func (d *deployment) template(version string) object {
+	return object{
+		"metadata": object{"labels": d.labels(), "annotations": object{"version": version}},
+		"spec": object{
+			"containers": []object{{"name": "it", "image": "it", "ports": []object{{"containerPort": 80}}}},
+			// A third of them on each of three Nodes.
+			"topologySpreadConstraints": []object{{
+				"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+				"labelSelector": object{"matchLabels": d.labels()},
+			}},
+		},
+	}
+}
+
+func (d *deployment) patch(ctx context.Context, spec object) error {
+	return d.kube.Request(ctx, http.MethodPatch, deploymentsPath+"/"+d.name, object{"spec": spec}, nil)
+}
+
+// at fails unless there are so many pods, all ready and of the last version.
+func (d *deployment) at(ctx context.Context, n int) error {
+	var now struct {
+		Metadata struct{ Generation int }
+		Status   struct{ ObservedGeneration, Replicas, ReadyReplicas, UpdatedReplicas int }
+	}
+	if err := d.kube.Request(ctx, http.MethodGet, deploymentsPath+"/"+d.name, nil, &now); err != nil {
+		return err
+	}
+	s := now.Status
+	if s.ObservedGeneration < now.Metadata.Generation || s.Replicas != n || s.ReadyReplicas != n || s.UpdatedReplicas != n {
+		return fmt.Errorf("the Deployment is not at %d: %+v", n, s)
+	}
+	return nil
+}
+
+func (d *deployment) remove(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	d.kube.Request(ctx, http.MethodDelete, servicesPath+"/"+d.name, nil, nil)
+	d.kube.Request(ctx, http.MethodDelete, deploymentsPath+"/"+d.name, nil, nil)
+}
+
+// restartWith restarts a component with further flags, from now on.
+func (t *trial) restartWith(ctx context.Context, name cluster.Component, args ...string) error {
+	t.args[name] = args
+	if err := t.kube.Kill(name); err != nil {
+		return err
+	}
+	return t.kube.StartComponent(ctx, name)
+}
+
+// rollout has pods come, be replaced and go, and slices be cut into smaller pieces meanwhile.
+func rollout(ctx context.Context, t *trial) error {
+	d, err := t.deploy(ctx, "roll", 30)
+	if err != nil {
+		return err
+	}
+	defer d.remove(ctx)
+	if err := t.begin(ctx, setup{direct: true}); err != nil {
+		return err
+	}
+	most := int(t.long(500, 100))
+	for _, step := range []struct {
+		what string
+		do   func() error
+		n    int
+	}{
+		{"a rolling update", func() error { return d.patch(ctx, object{"template": d.template("2")}) }, 30},
+		{"more pods", func() error { return d.patch(ctx, object{"replicas": most}) }, most},
+		{"slices of at most 10", func() error {
+			if err := t.restartWith(ctx, cluster.ControllerManager, "--max-endpoints-per-slice=10"); err != nil {
+				return err
+			}
+			return d.patch(ctx, object{"replicas": most / 2})
+		}, most / 2},
+		{"another update", func() error { return d.patch(ctx, object{"template": d.template("3")}) }, most / 2},
+		{"none", func() error { return d.patch(ctx, object{"replicas": 0}) }, 0},
+		{"some", func() error { return d.patch(ctx, object{"replicas": 20}) }, 20},
+	} {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+		if err := t.until(ctx, patient, func() error { return d.at(ctx, step.n) }); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	delete(t.args, cluster.ControllerManager)
+	if err := t.wait(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	return t.settle(ctx, freshWithin)
+}
+
+// nodeLost has one of three Nodes fall silent, as one does whose power is cut: its pods go out
+// of the slices when the controllers have given it up.
+func nodeLost(ctx context.Context, t *trial) error {
+	const pods, lost = 30, "node-3"
+	// Nodes say every 10 s that they live. 50 s, the default, would only be a longer wait.
+	const grace = 25 * time.Second
+	if err := t.restartWith(ctx, cluster.ControllerManager, "--node-monitor-grace-period="+grace.String()); err != nil {
+		return err
+	}
+	d, err := t.deploy(ctx, "spread", pods)
+	if err != nil {
+		return err
+	}
+	defer d.remove(ctx)
+	if err := t.begin(ctx, setup{direct: true}); err != nil {
+		return err
+	}
+	answers := func() int { return len(ask(ctx, t.server.DNS, d.name, true).addresses) }
+	all := answers()
+
+	begun := time.Now()
+	if err := t.restartWith(ctx, cluster.Kwok, "--manage-all-nodes=false", "--manage-nodes-with-label-selector=kubernetes.io/hostname!="+lost); err != nil {
+		return err
+	}
+	gone := func() error {
+		if n := answers(); n >= all {
+			return fmt.Errorf("%d addresses", n)
+		}
+		return nil
+	}
+	if err := t.until(ctx, grace+patient, gone); err != nil {
+		return fmt.Errorf("%s is lost: %w", lost, err)
+	}
+	took := time.Since(begun)
+	if err := t.wait(ctx, 3*time.Second); err != nil { // the controllers take the pods one by one
+		return err
+	}
+	left := answers()
+
+	if err := t.restartWith(ctx, cluster.Kwok); err != nil {
+		return err
+	}
+	back := func() error {
+		if n := answers(); n != all {
+			return fmt.Errorf("%d addresses", n)
+		}
+		return nil
+	}
+	if err := t.until(ctx, patient, back); err != nil {
+		return fmt.Errorf("%s is back: %w", lost, err)
+	}
+	delete(t.args, cluster.Kwok)
+	if err := t.restartWith(ctx, cluster.ControllerManager); err != nil {
+		return err
+	}
+	delete(t.args, cluster.ControllerManager)
+	if err := t.settle(ctx, freshWithin); err != nil {
+		return err
+	}
+	t.check(all == pods && left == pods-pods/3, "the pods of the other Nodes stay", "%d of %d", left, all)
+	t.note("gone from the answers %s after its last word; the controllers wait for %v", brief(took), grace)
+	return nil
+}
