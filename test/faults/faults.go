@@ -24,7 +24,7 @@ var Faults = []*Fault{
 	{"authority", "the API server has a certificate of a new authority, which is in the file 5 s later", false, authorityRenewed},
 	{"odd-objects", "objects that no API server would take, written into etcd", false, oddObjects},
 	{"rollout", "rolling updates, 30 to 500 to 0 pods, slices of at most 10 from then on", false, rollout},
-	{"node-lost", "a Node with a third of the pods is not heard of any more, then comes back", false, nodeLost},
+	{"node-lost", "a Node with a third of the pods falls silent", false, nodeLost},
 	{"storm", "as many changes as the API server takes, each told 14 times", false, storm},
 	{"restarted", "restarted while the API server cannot be reached, with a state directory", true, restarted},
 	{"replica", "one of two replicas is cut off for 30 s", false, replica},

@@ -31,6 +31,9 @@ type Lab struct {
 	progress io.Writer
 }
 
+// silent is the label of Nodes that are to fall silent.
+const silent = "silent"
+
 // Build builds what a lab needs into a directory: epdns, with the race detector if that is
 // wanted. The control plane must have been built before.
 func Build(ctx context.Context, dir string, race bool) error {
@@ -55,6 +58,8 @@ func Open(ctx context.Context, dir string, progress io.Writer) (l *Lab, err erro
 	l = &Lab{bin: filepath.Join(dir, "epdns"), dir: dir, progress: progress, args: map[cluster.Component][]string{
 		// A restarted API server has to forget, and 410 to be had, without a wait of minutes.
 		cluster.APIServer: {"--etcd-compaction-interval=0", "--goaway-chance=0"},
+		// A Node with this label has no kubelet any more.
+		cluster.Kwok: {"--manage-all-nodes=false", "--manage-nodes-with-label-selector=" + silent + "!=yes"},
 	}}
 	if l.kube, err = cluster.Start(ctx, cluster.Options{Nodes: 3, Args: l.args}); err != nil {
 		return nil, err
