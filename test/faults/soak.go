@@ -44,7 +44,11 @@ func (t *trial) soak(ctx context.Context, d time.Duration) error {
 			return err
 		}
 		load, lost = load+r.Asked, lost+r.Asked-r.Replies() // late ones are not lost
-		j := t.judge(t.asking.take(), freshWithin, time.Now())
+		answers := t.asking.take()
+		if err := t.looked(ctx, time.Now()); err != nil {
+			return err
+		}
+		j := t.judge(answers, freshWithin, time.Now())
 		asked, wrong, silent = asked+j.asked, wrong+j.wrong, silent+j.silent
 		worst = max(worst, j.p99)
 		t.oracle.forget(from)
@@ -85,6 +89,16 @@ func mean(values []float64) float64 {
 		sum += v
 	}
 	return sum / float64(max(len(values), 1))
+}
+
+// looked waits until the oracle knows what was true at a time.
+func (t *trial) looked(ctx context.Context, at time.Time) error {
+	return t.until(ctx, readyWithin, func() error {
+		if seen := t.oracle.seen(); seen.Before(at) {
+			return fmt.Errorf("the oracle looked last at %s", seen.Format(clock))
+		}
+		return nil
+	})
 }
 
 // take are the answers since it was called last.

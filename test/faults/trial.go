@@ -283,7 +283,11 @@ func (t *trial) settle(ctx context.Context, fresh time.Duration) error {
 	if err := t.wait(ctx, time.Second); err != nil {
 		return err
 	}
-	j := t.judge(t.asking.answers(), fresh, rest)
+	answers := t.asking.answers()
+	if err := t.looked(ctx, time.Now()); err != nil {
+		return err
+	}
+	j := t.judge(answers, fresh, rest)
 	t.check(j.silent == 0, "all questions answered", "%s of %s", thousands(j.asked-j.silent), thousands(j.asked))
 	t.check(j.wrong == 0, "no wrong answer", "%s%s", thousands(j.wrong), j.seconds())
 	if len(t.cuts) > 0 {
