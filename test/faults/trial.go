@@ -208,6 +208,9 @@ func (t *trial) calm() {
 
 // wait lets time pass, and fails where epdns has ended.
 func (t *trial) wait(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil { // where no time is left, either might be chosen
+		return context.Cause(ctx)
+	}
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
