@@ -21,6 +21,9 @@ type Lab struct {
 	// Short is whether trials are as short as still shows something.
 	Short bool
 
+	// Race is whether epdns was built with the race detector.
+	Race bool
+
 	kube     *cluster.Cluster
 	args     map[cluster.Component][]string // of the components from their next start on
 	world    *world

@@ -166,7 +166,7 @@ func (j *job) run(ctx context.Context, dir string, progress io.Writer) (text str
 		return "", false, err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
-	lab.Short = j.short
+	lab.Short, lab.Race = j.short, j.race
 	machine, err := faults.Machine()
 	if err != nil {
 		return "", false, err
