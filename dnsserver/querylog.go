@@ -26,28 +26,18 @@ const (
 	queryLogBurst = 50
 )
 
-// queryLog is a bounded queue with many writers and one reader. Each slot has a number
-// which says whose turn it is: that of the writer who has this ticket, then, one higher, of
-// the reader. A nil queryLog logs nothing.
+// queryLog is the lines that wait to be written. A nil queryLog logs nothing.
 type queryLog struct {
 	log     *slog.Logger
 	share   float64
 	below   uint64         // what a random number of 32 bits is for a query that is logged
 	dropped *atomic.Uint64 // lines that there was no room for
 
-	slots [queryLogSize]querySlot
-	next  atomic.Uint64 // ticket of the next writer
-	_     [56]byte
-	read  uint64 // of the reader alone
+	ring[queryEntry]
 
 	once  sync.Once
 	stop  context.CancelFunc
 	ended chan struct{} // closed when the reader is done
-}
-
-type querySlot struct {
-	turn  atomic.Uint64
-	entry queryEntry
 }
 
 // queryEntry is what a line says. It has no pointers, but for the zone of an address.
@@ -78,11 +68,8 @@ func (l *queryLog) withShare(share float64, log *slog.Logger, dropped *atomic.Ui
 	case l != nil && l.share == share:
 		return l
 	}
-	l = &queryLog{log: log, share: share, below: uint64(share * (1 << 32)), dropped: dropped, ended: make(chan struct{})}
-	for i := range l.slots {
-		l.slots[i].turn.Store(uint64(i))
-	}
-	return l
+	return &queryLog{log: log, share: share, below: uint64(share * (1 << 32)), dropped: dropped,
+		ring: newRing[queryEntry](queryLogSize), ended: make(chan struct{})}
 }
 
 // start has lines written until ctx ends, or end is called. It may be called again.
@@ -134,36 +121,13 @@ func (r *Responder) draw() *queryLog {
 	return l
 }
 
-// slot is room for an entry, and its ticket for put; nil where there is none.
-func (l *queryLog) slot() (*querySlot, uint64) {
-	for {
-		ticket := l.next.Load()
-		s := &l.slots[ticket%queryLogSize]
-		switch turn := s.turn.Load(); {
-		case turn == ticket:
-			if l.next.CompareAndSwap(ticket, ticket+1) {
-				return s, ticket
-			}
-		case turn < ticket: // the reader has yet to come round
-			l.dropped.Add(1)
-			return nil, 0
-		}
+// slot is room for a line, as ring has it. What there is no room for is counted.
+func (l *queryLog) slot() (*ringSlot[queryEntry], uint64) {
+	s, ticket := l.ring.slot()
+	if s == nil {
+		l.dropped.Add(1)
 	}
-}
-
-// put hands a slot that is filled to the reader.
-func (s *querySlot) put(ticket uint64) { s.turn.Store(ticket + 1) }
-
-// take fills e with the next entry, if there is one.
-func (l *queryLog) take(e *queryEntry) bool {
-	s := &l.slots[l.read%queryLogSize]
-	if s.turn.Load() != l.read+1 {
-		return false
-	}
-	*e = s.entry
-	s.turn.Store(l.read + queryLogSize)
-	l.read++
-	return true
+	return s, ticket
 }
 
 // note logs the query that the Responder has just answered, or had passed on. What was no

@@ -112,7 +112,8 @@ type Server struct {
 	notifiers   atomic.Pointer[[]*notifier]
 
 	observed [transports]observed
-	unlogged atomic.Uint64 // lines of query logs that were lost
+	top      atomic.Pointer[top] // what is asked for most, nil: nobody wants to know
+	unlogged atomic.Uint64       // lines of query logs that were lost
 
 	passed upstreamCounts
 	told   notifyCounts
@@ -267,6 +268,7 @@ func (l *listening) close() {
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
+	s.endTop()
 	all := slices.Concat(s.listening, s.leaving)
 	s.mu.Unlock()
 	for _, l := range all {
@@ -316,9 +318,10 @@ func ExplainListen(err error) error {
 	}
 	switch bare {
 	case syscall.EADDRINUSE:
-		return fmt.Errorf("the port is taken by another program; stop it or choose another port: %w", bare)
+		return fmt.Errorf("the port is taken by another program (\"ss -tulpn\", as root, tells which one); stop it or choose another port: %w", bare)
 	case syscall.EACCES:
-		return fmt.Errorf("ports below 1024 need a privilege; choose a higher one or grant NET_BIND_SERVICE: %w", bare)
+		return fmt.Errorf("ports below 1024 need a privilege: choose a higher one, or grant the capability NET_BIND_SERVICE "+
+			"(\"setcap cap_net_bind_service=+ep FILE\", in a Pod securityContext.capabilities.add), or set the sysctl net.ipv4.ip_unprivileged_port_start: %w", bare)
 	case syscall.EADDRNOTAVAIL:
 		return fmt.Errorf("no interface has this address: %w", bare)
 	}

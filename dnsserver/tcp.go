@@ -310,6 +310,9 @@ func (t *tcpServer) reply(ctx context.Context, c *tcpConn, w *tcpWorker, msg []b
 	if l != nil {
 		l.note(r, c.from, via.Transport, msg, w.out[2:])
 	}
+	if top := t.server.top.Load(); top != nil && !r.passed {
+		top.one(w.out[2:])
+	}
 	if !r.passed && len(w.out) > 2 {
 		t.server.observed[via.Transport].one(len(msg), len(w.out)-2, time.Since(time.Unix(0, c.active.Load())))
 	}

@@ -77,6 +77,9 @@ func (w *udpWorker) run(ctx context.Context) {
 		if observe {
 			w.server.observed[UDP].batch(queries, time.Since(began))
 		}
+		if t := w.server.top.Load(); t != nil {
+			t.batch(w.batches, queries)
+		}
 		if left -= len(queries); left <= 0 {
 			left = turn
 			runtime.Gosched()
