@@ -109,6 +109,19 @@ func (s *Store) Snapshot(namespace, name string) *Service {
 	return nil
 }
 
+// All yields each Service as it is now, in no particular order. It takes no lock and may be
+// called from any goroutine; a Service that changes meanwhile is yielded as it was or as it
+// is.
+func (s *Store) All() iter.Seq[*Service] {
+	return func(yield func(*Service) bool) {
+		for e := range s.all("") {
+			if svc := e.now.Load(); svc != nil && !yield(svc) {
+				return
+			}
+		}
+	}
+}
+
 // find returns what is known of a Service, or nil.
 func (s *Store) find(k Key) *entry {
 	if e, ok := s.services.Load(k); ok {
