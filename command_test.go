@@ -104,7 +104,17 @@ func TestMistakes(t *testing.T) {
 		{"check: empty", "check --config=", 2, []string{"--config is empty"}},
 		{"check: no time", "check --timeout 0s", 2, []string{"--timeout"}},
 		{"check: no file", "check --config " + missing, 1, []string{missing, "no such file"}},
-		{"version format", "version -o yaml", 2, []string{"--output", "yaml"}},
+		{"version format", "version -o xml", 2, []string{"--output", "xml"}},
+		{"status: arguments", "status web", 2, []string{"status takes no arguments", "epdns status --help"}},
+		{"status: two servers", "status --server http://127.0.0.1:1 --selector app=dns", 2, []string{"--server", "--selector"}},
+		{"status: no source", "status", 1, []string{"no cluster found", "--kubeconfig"}},
+		{"man: no such page", "man lokup", 2, []string{`no page "lokup"; do you mean lookup?`, "epdns.yaml"}},
+		{"man: one page in a directory", "man lookup --dir " + dir, 2, []string{"--dir", "lookup"}},
+		{"man: no directory", "man --dir=", 2, []string{"--dir is empty"}},
+		{"man: a file", "man --dir " + noYAML, 1, []string{noYAML, "not a directory"}},
+		{"lookup: without the zone", "lookup web.shop --manifests testdata/cluster --short", 1, []string{"REFUSED", "do you mean web.shop.registry.local?"}},
+		{"lookup: no server there", "lookup a.b --server http://127.0.0.1:1", 1, []string{"connection refused; is epdns running there?", "--http"}},
+		{"lookup: a cluster's own name", "lookup web.shop.svc.cluster.local --manifests testdata/cluster --short", 1, []string{"REFUSED", "none of the zones: registry.local", "do you mean web.shop.registry.local?"}},
 
 		{"manifests: missing", "serve --manifests " + missing, 1, []string{missing, "no such file"}},
 		{"manifests: no YAML", "serve --manifests " + noYAML, 1, []string{noYAML, "document 1"}},
@@ -510,8 +520,16 @@ func TestDemo(t *testing.T) {
 	p := launch(t, environment(), "demo", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	port := p.demoPrinted(t)
 	asked := map[string]bool{}
-	explained, server := false, ""
+	explained, looked, server := false, false, ""
 	for _, line := range p.stdout.lines() {
+		if strings.HasPrefix(line, "http://") {
+			p.http = strings.TrimSuffix(line, "/")
+			_, page := p.get(t, "/")
+			if looked = strings.Contains(page, "Serving, up to date"); !looked {
+				t.Errorf("%s: %s", line, page)
+			}
+			continue
+		}
 		if rest, ok := strings.CutPrefix(line, "epdns "); ok && strings.HasPrefix(rest, "explain ") {
 			args := strings.Fields(rest)
 			server = args[len(args)-1]
@@ -567,7 +585,7 @@ func TestDemo(t *testing.T) {
 	}
 	readme := 0
 	for line := range strings.Lines(readFile(t, "README.md")) {
-		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "go run ./cmd/epdns ")
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "build/epdns ")
 		if !ok || !strings.Contains(rest, " --server http://127.0.0.1:9153") || server == "" {
 			continue
 		}
@@ -590,8 +608,8 @@ func TestDemo(t *testing.T) {
 	if readme != 3 {
 		t.Errorf("README.md asks the demo %d times, expected 3", readme)
 	}
-	if !explained {
-		t.Error("it does not say how to have an answer explained")
+	if !explained || !looked {
+		t.Error("it does not say how to have an answer explained, or where the status page is")
 	}
 	for question := range sample {
 		if !asked[question] {

@@ -212,7 +212,7 @@ func TestExplainMistakes(t *testing.T) {
 		{"explain a.b --from here", 2, []string{"--from", `"here"`}},
 		{"explain a.b --subnet 10.0.0.0/33", 2, []string{"--subnet", `"10.0.0.0/33"`}},
 		{"explain a.b --subnet ::ffff:10.0.0.0/120", 2, []string{"--subnet", `"::ffff:10.0.0.0/120"`}},
-		{"explain a.b --output yaml", 2, []string{"--output", `"yaml"`}},
+		{"explain a.b --output xml", 2, []string{"--output", `"xml"`}},
 		{"explain a.b --short", 2, []string{"--short"}},
 		{"explain a.b --timeout 0s", 2, []string{"--timeout"}},
 		{"explain a.b --tcp=often", 2, []string{"--tcp", "often"}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ import (
 //	web.yaml:9: Service "web": WHY     of a manifest
 //	shop/web: annotation NAME "VALUE": WHY
 //	warning: shop/web: WHY             of what may be meant so, or does nothing
+//	through 10.96.0.10: NAME TYPE: WHY of a resolver before epdns (through.go)
 //	no faults: 12 Services
 
 // checkFlags are what check can be told.
@@ -33,6 +35,8 @@ type checkFlags struct {
 	source  sourceFlags
 	config  string
 	timeout time.Duration
+	through string
+	names   []string
 }
 
 func newCheck() *cobra.Command {
@@ -45,15 +49,22 @@ cluster or the manifests, chosen as for serve. Each gets a line on standard outp
 of files as FILE:LINE, annotations by NAMESPACE/SERVICE. A line that begins with
 "warning:" tells of what may be meant so, or is set and does nothing.
 
+With --through, a resolver that stands between clients and epdns is asked, too, for a
+Service of each kind, and again when those answers are over. What it answers otherwise
+than epdns, or keeps for longer, gets a line that says which setting does that.
+
 The exit status is 1 if there is a mistake, else 0.`,
 		Example: `  epdns check --config epdns.yaml
-  epdns check --manifests ./manifests`,
+  epdns check --manifests ./manifests
+  epdns check --through 10.96.0.10`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.config, "config", "", "YAML file with settings of serve, which flags beat")
-	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait until all that exists has been read")
+	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait until all that exists has been read, and to look --through at most")
+	fl.StringVar(&f.through, "through", "", "ask this resolver, ADDR or ADDR:PORT, and compare its answers with epdns's")
+	fl.StringArrayVar(&f.names, "name", nil, "name to ask for --through it instead of some that are chosen; repeat for several")
 	f.source.register(cmd)
 	return cmd
 }
@@ -64,6 +75,10 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	}
 	if f.timeout <= 0 {
 		return usagef("--timeout %v is no time to wait", f.timeout)
+	}
+	resolver, err := f.resolver(cmd)
+	if err != nil {
+		return err
 	}
 	out := cmd.OutOrStdout()
 	server := serveFlags{config: defaultConfig(), source: f.source, file: f.config}
@@ -79,9 +94,16 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	} else if err != nil {
 		return err
 	}
+	for _, name := range f.names {
+		if !inZones(name, s.zones.Zones) {
+			return usagef("--name %q is in none of the zones", name)
+		}
+	}
 
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(cmd.Context())
+	defer cancel(nil)
+	late := time.AfterFunc(f.timeout, func() { cancel(context.DeadlineExceeded) }) // to read
+	defer late.Stop()
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s.source.partial = true
 	source, err := s.source.open(ctx, log)
@@ -98,7 +120,21 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	err = p.once(ctx, func() error {
-		found += checkServices(out, p, s, found == 0)
+		late.Stop()
+		services := allServices(p)
+		found += checkServices(out, p, s, services)
+		if resolver.IsValid() {
+			ctx, cancel := context.WithTimeout(ctx, f.timeout)
+			defer cancel()
+			w := newWay(out, resolver, p.zones, services)
+			if f.config == "" {
+				w.hint = ". If epdns serves with a configuration, this check needs it, too (--config)"
+			}
+			found += w.check(ctx, services, s.zones.Zones, f.names)
+		}
+		if found == 0 && cmd.Context().Err() == nil {
+			fmt.Fprintf(out, "no faults: %s\n", counted(len(services), "Service"))
+		}
 		return nil
 	})
 	switch {
@@ -110,6 +146,26 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	return faults(found)
+}
+
+// resolver is the one to ask, not valid where there is none.
+func (f *checkFlags) resolver(cmd *cobra.Command) (to netip.AddrPort, err error) {
+	if !cmd.Flags().Changed("through") {
+		if len(f.names) > 0 {
+			return to, usagef("--name says what to ask for --through a resolver, which is not given")
+		}
+		return to, nil
+	}
+	if to, err = parseUpstream(f.through); err != nil {
+		return to, usageError{fmt.Errorf("--through: %w", err)}
+	}
+	for _, name := range f.names {
+		var q lookupQuestion
+		if err := q.setName(name); err != nil {
+			return to, usageError{fmt.Errorf("--name: %w", err)}
+		}
+	}
+	return to, nil
 }
 
 // faults is the error for so many, nil for none.
@@ -128,13 +184,17 @@ func counted(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// checkServices prints what is wrong with all that a pipeline has, and says how many
-// faults that is. Where all else is good, it prints whether all is.
-func checkServices(out io.Writer, p *pipeline, s *settings, good bool) (found int) {
-	f := p.registry.FollowAll() // to take all that exists
+// allServices are those that a pipeline has.
+func allServices(p *pipeline) []*registry.Service {
+	f := p.registry.FollowAll()
 	defer f.Close()
 	services := f.Take()
 	slices.SortFunc(services, func(a, b *registry.Service) int { return strings.Compare(a.String(), b.String()) })
+	return services
+}
+
+// checkServices prints what is wrong with Services, and says how many faults that is.
+func checkServices(out io.Writer, p *pipeline, s *settings, services []*registry.Service) (found int) {
 	objects := false
 	for _, svc := range services {
 		objects = objects || svc.Object != nil
@@ -144,6 +204,9 @@ func checkServices(out io.Writer, p *pipeline, s *settings, good bool) (found in
 		}
 		if text := tooMany(svc, p.zones, s.zones.Zones); text != "" {
 			fmt.Fprintf(out, "warning: %v: %s; the annotation %s/limit makes it fewer\n", svc, text, s.prefix)
+		}
+		if text := sameWeights(svc, p.zones, s.zones.Zones); text != "" {
+			fmt.Fprintf(out, "warning: %v: %s\n", svc, text)
 		}
 	}
 	for _, i := range s.zones.Idle(services) {
@@ -159,9 +222,6 @@ func checkServices(out io.Writer, p *pipeline, s *settings, good bool) (found in
 	}
 	if len(services) > 0 && !objects {
 		fmt.Fprintln(out, "warning: only EndpointSlices could be read, and no Services, which have the annotations")
-	}
-	if good && found == 0 {
-		fmt.Fprintf(out, "no faults: %s\n", counted(len(services), "Service"))
 	}
 	return found
 }

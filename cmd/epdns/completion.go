@@ -14,15 +14,18 @@ func newCompletion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a script that lets a shell complete epdns's arguments",
-		Long: `Print a script that lets a shell complete epdns's arguments. To install it, once and
-for all sessions to come:
+		Long: `Print a script that lets a shell complete epdns's arguments, Services, namespaces and
+contexts among them. To install it, once and for all sessions to come:
 
   bash        epdns completion bash >~/.local/share/bash-completion/completions/epdns
-              (needs the package bash-completion)
+              (needs the package bash-completion, and the directory)
   zsh         epdns completion zsh >"${fpath[1]}/_epdns"
               (needs "autoload -U compinit; compinit" in ~/.zshrc)
   fish        epdns completion fish >~/.config/fish/completions/epdns.fish
-  powershell  epdns completion powershell >>$PROFILE`,
+  powershell  epdns completion powershell >>$PROFILE
+
+As a plugin of kubectl, kubectl's own completion does it, if there is a second link to the
+program beside kubectl-epdns: kubectl_complete-epdns.`,
 		Example:               `  source <(epdns completion bash)   # for this session`,
 		DisableFlagsInUseLine: true,
 		ValidArgs:             shells,
@@ -64,8 +67,15 @@ func completeFlags(root *cobra.Command) {
 		"kubeconfig":     nil,
 		"cookie-secrets": nil,
 	}
+	names := map[string]cobra.CompletionFunc{"namespace": completeNamespace, "context": completeContext}
 	for _, cmd := range root.Commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if complete, ok := names[f.Name]; ok {
+				if err := cmd.RegisterFlagCompletionFunc(f.Name, complete); err != nil {
+					panic("epdns: " + err.Error())
+				}
+				return
+			}
 			kinds, isFile := files[f.Name]
 			_, known := cmd.GetFlagCompletionFunc(f.Name)
 			switch {

@@ -69,6 +69,7 @@ func demo(ctx context.Context, listen, web string, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
+	p.problems = newAnnotationProblems(log)
 	server, err := dnsserver.Listen(dnsserver.Config{Listen: []string{listen}}, p.zones, log)
 	if err != nil {
 		return fmt.Errorf("%w (--listen says where)", err)
@@ -80,6 +81,7 @@ func demo(ctx context.Context, listen, web string, stdout, stderr io.Writer) err
 			return fmt.Errorf("%w (--http says where; empty is nowhere)", err)
 		}
 		a := h.Addr().(*net.TCPAddr).AddrPort()
+		h.page.look() // so that what is asked before somebody does is there
 		url = fmt.Sprintf("http://%v", netip.AddrPortFrom(askable(a.Addr().Unmap(), web), a.Port()))
 	}
 	g, gctx := errgroup.WithContext(ctx)
@@ -142,6 +144,7 @@ func show(ctx context.Context, p *pipeline, listen string, addr netip.AddrPort, 
 	fmt.Fprintf(w, "\n# all of it\n%s\n", dig("+answer", "registry.local AXFR"))
 	if url != "" {
 		fmt.Fprintf(w, "\n# why an answer is as it is, step by step (lookup and watch take --server, too)\nepdns explain web.shop.registry.local --from 10.244.1.21 --server %s\n", url)
+		fmt.Fprintf(w, "\n# what it knows and does, for a browser\n%s/\n", url)
 	}
 	fmt.Fprint(w, "\nCtrl-C ends it.\n")
 	return nil

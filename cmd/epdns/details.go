@@ -35,12 +35,17 @@ import (
 // own at this machine, and its reader's browser would ask us.
 func (h *httpServer) detailed(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !h.details.Load() && !(overLoopback(r) && byAddress(r.Host)) {
+		if !h.isFor(r) {
 			http.Error(w, r.URL.Path+" is for this machine only; httpDetails: true in the configuration opens it to others", http.StatusForbidden)
 			return
 		}
 		next(w, r)
 	}
+}
+
+// isFor says whether details are for who asks.
+func (h *httpServer) isFor(r *http.Request) bool {
+	return h.details.Load() || overLoopback(r) && byAddress(r.Host)
 }
 
 func overLoopback(r *http.Request) bool {

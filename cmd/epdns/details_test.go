@@ -250,7 +250,7 @@ func TestWatchStream(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.Handle("GET /watch", serveWatch(store))
 		l := newPipes()
-		h := &httpServer{handler: mux, log: quiet}
+		h := &httpServer{handler: mux, log: quiet, room: newHTTPRoom(quiet)}
 		h.moveTo("pipes", l)
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -318,7 +318,7 @@ func TestWatchStreamStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := registry.NewStore(quiet)
 		l := newPipes()
-		h := &httpServer{handler: serveWatch(store), log: quiet}
+		h := &httpServer{handler: serveWatch(store), log: quiet, room: newHTTPRoom(quiet)}
 		h.moveTo("pipes", l)
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -19,7 +18,8 @@ import (
 type explainFlags struct {
 	questionFlags
 	tcp    bool
-	output string
+	output outputFlag
+	color  colorFlag
 }
 
 func newExplain() *cobra.Command {
@@ -29,8 +29,9 @@ func newExplain() *cobra.Command {
 		Short: "Show why a question is answered as it is",
 		Long: `Show why a question is answered as it is: where the asker was found to be, what is
 set for the Service, what that decided, what became of each endpoint, and the answer.
-NAME is absolute, with or without the dot at its end; for an IP address, its PTR records
-are asked for. TYPE is A unless it is given.
+NAME is a whole domain name, with or without the dot at its end, or a Service as kubectl
+has it: shop/web, or web with --namespace or in that of the context. For an IP address,
+its PTR records are asked for. TYPE is A unless it is given.
 
 The answer is the one that dig gets from there: over UDP with room for 1232 octets, or
 over TCP. It and the explanation are made at once, from the cluster, from manifests or
@@ -38,6 +39,7 @@ by a running server, chosen as for serve; with --config, as serve would with tha
 The order of endpoints, and with a limit the choice of them, may be another one each
 time. The exit status is 0 where the answer can be explained, whatever it is.`,
 		Example: `  epdns explain web.shop.registry.local --from 10.244.1.21
+  epdns explain web -n shop --from 10.244.1.21
   epdns explain _http._tcp.web.shop.registry.local SRV --tcp
   epdns explain 10.244.1.21
   epdns explain web.shop.registry.local --server http://127.0.0.1:9153 -o json`,
@@ -46,38 +48,51 @@ time. The exit status is 0 where the answer can be explained, whatever it is.`,
 	f.register(cmd)
 	fl := cmd.Flags()
 	fl.BoolVar(&f.tcp, "tcp", false, "ask over TCP and not over UDP")
-	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
-	completeValues(cmd, "output", "text", "json")
+	f.output.register(cmd, "text", "table", "wide", "json", "yaml")
+	f.color.register(cmd)
 	return cmd
 }
 
 func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
-	if f.output != "text" && f.output != "json" {
-		return usagef("--output %q is not text or json", f.output)
+	if err := f.output.check(); err != nil {
+		return err
 	}
-	asked, err := f.question(args)
+	out, err := f.color.screen(cmd)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
-	q := explainQuestion{asked, f.tcp}
+	out.wide = f.output.form == "wide"
+	a, err := f.prepare(cmd, args)
+	if err != nil {
+		return err
+	}
+	q := explainQuestion{a.question, f.tcp}
 	var x *explained
-	err = f.answer(cmd, func(ctx context.Context, server *remote) error {
+	err = a.answer(cmd, func(ctx context.Context, server *remote) error {
 		x, err = server.explain(ctx, q)
 		return err
 	}, func(r *dnsserver.Responder) error {
 		x, err = q.explain(r)
 		return err
-	})
+	}, func() *dns.Msg { return x.msg })
 	if err != nil {
 		return err
 	}
-	if f.output == "json" {
-		err = x.printJSON(cmd.OutOrStdout())
-	} else {
-		err = x.print(cmd.OutOrStdout())
+	switch f.output.form {
+	case "json":
+		err = x.printJSON(out)
+	case "yaml":
+		err = printYAML(out, x)
+	case "table", "wide":
+		err = x.printEndpoints(out)
+	default:
+		err = x.print(out)
 	}
 	if err != nil {
 		return fmt.Errorf("write the explanation: %w", err)
+	}
+	if a.hint != "" {
+		sayer(cmd)("%s", a.hint)
 	}
 	return nil
 }
@@ -129,4 +144,4 @@ type explained struct {
 	msg *dns.Msg // the message, taken apart
 }
 
-func (x *explained) printJSON(w io.Writer) error { return json.NewEncoder(w).Encode(x) }
+func (x *explained) printJSON(w io.Writer) error { return printJSON(w, x) }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/miekg/dns"
 
@@ -19,97 +18,133 @@ import (
 // asks, what is set, what was decided, what became of each endpoint. A part that has
 // nothing to say is left out. The answer stands at the end as lookup prints it.
 
-// explainWidth is where sentences are wrapped. Tables are as wide as what they show.
+// explainWidth is where sentences are wrapped, or at the width of a terminal that has less.
+// Tables are as wide as what they show; on a terminal that is too narrow for them, columns
+// are left out.
 const explainWidth = 100
 
 func (x *explained) print(w io.Writer) error {
-	var out bytes.Buffer
+	p := newExplainPrinter(w)
 	q := x.msg.Question[0]
-	fmt.Fprintf(&out, "%s %v over %s\n", q.Name, dns.Type(q.Qtype), strings.ToUpper(x.Transport))
+	fmt.Fprintln(p, p.screen.paint(bold, fmt.Sprintf("%s %v over %s", q.Name, dns.Type(q.Qtype), strings.ToUpper(x.Transport))))
 	if e := x.Explanation; e != nil {
-		printExplanation(&out, e, q.Qtype)
+		p.explanation(e, q.Qtype)
 	} else {
-		fmt.Fprintln(&out, "This is answered without looking at what exists.")
+		fmt.Fprintln(p, "This is answered without looking at what exists.")
 	}
-	fmt.Fprintln(&out, "\nANSWER")
-	if err := printReply(&out, x.msg); err != nil {
-		return err
-	}
-	_, err := w.Write(out.Bytes())
+	p.title("ANSWER")
+	appendReply(p.screen, &p.Buffer, x.msg)
+	_, err := w.Write(p.Bytes())
 	return err
 }
 
-func printExplanation(out *bytes.Buffer, e *zones.Explanation, qtype uint16) {
+// printEndpoints prints the endpoints alone, as a table.
+func (x *explained) printEndpoints(w io.Writer) error {
+	p := newExplainPrinter(w)
+	if e := x.Explanation; e != nil && len(e.Endpoints) > 0 {
+		p.endpoints(0, e.Endpoints)
+	}
+	_, err := w.Write(p.Bytes())
+	return err
+}
+
+// explainPrinter is what has been printed of an explanation.
+type explainPrinter struct {
+	bytes.Buffer
+	screen *screen
+	width  int // of sentences
+	room   int // for tables; 0 is as much as they take
+}
+
+func newExplainPrinter(w io.Writer) *explainPrinter {
+	p := &explainPrinter{screen: onScreen(w), width: explainWidth}
+	if p.room = p.screen.columns(); p.room > 0 {
+		p.width = max(min(p.width, p.room), 20)
+	}
+	return p
+}
+
+// title begins a part.
+func (p *explainPrinter) title(text string) {
+	title, rest, _ := strings.Cut(text, ",")
+	if rest != "" {
+		rest = "," + rest
+	}
+	fmt.Fprintf(p, "\n%s%s\n", p.screen.paint(bold, title), rest)
+}
+
+func (p *explainPrinter) sentence(lead string, with style, text string) {
+	wrap(&p.Buffer, lead, text, p.width, func(line string) string { return p.screen.paint(with, line) })
+}
+
+func (p *explainPrinter) explanation(e *zones.Explanation, qtype uint16) {
 	switch {
 	case e.Service != "":
-		fmt.Fprintf(out, "Service %s in zone %s, serial %d\n", e.Service, e.Zone, e.Serial)
+		fmt.Fprintf(p, "Service %s in zone %s, serial %d\n", e.Service, e.Zone, e.Serial)
 	case e.Zone != "":
-		fmt.Fprintf(out, "zone %s, serial %d\n", e.Zone, e.Serial)
+		fmt.Fprintf(p, "zone %s, serial %d\n", e.Zone, e.Serial)
 	}
 
-	fmt.Fprintf(out, "\nWHO ASKS\n")
-	wrap(out, "  ", e.Asker.Who())
-	wrap(out, "  ", e.Asker.How)
+	p.title("WHO ASKS")
+	p.sentence("  ", unstyled, e.Asker.Who())
+	p.sentence("  ", unstyled, e.Asker.How)
 	if e.Asker.Scope > 0 {
-		fmt.Fprintf(out, "  the answer is good for /%d of the subnet\n", e.Asker.Scope)
+		fmt.Fprintf(p, "  the answer is good for /%d of the subnet\n", e.Asker.Scope)
 	}
 
 	if len(e.Knobs) > 0 {
-		printKnobs(out, e.Knobs)
+		p.knobs(e.Knobs)
 	}
 	if len(e.Problems) > 0 {
-		fmt.Fprintf(out, "\nANNOTATIONS THAT DO NOTHING\n")
-		for _, p := range e.Problems {
-			wrap(out, "  ", p)
+		p.title("ANNOTATIONS THAT DO NOTHING")
+		for _, problem := range e.Problems {
+			p.sentence("  ", yellow, problem)
 		}
 	}
 	if len(e.Slices) > 0 {
-		fmt.Fprintf(out, "\nSLICES\n")
-		t := newTable(out)
+		p.title("SLICES")
+		var rows [][]painted
 		for _, s := range e.Slices {
-			fmt.Fprintf(t, "  %s\t%s, %d ready", s.Name, counted(s.Endpoints, "endpoint"), s.Ready)
-			if len(s.Ports) > 0 {
-				fmt.Fprintf(t, "\t%s", strings.Join(s.Ports, " "))
-			}
-			fmt.Fprintln(t)
+			rows = append(rows, plainCells(s.Name, fmt.Sprintf("%s, %d ready", counted(s.Endpoints, "endpoint"), s.Ready), strings.Join(s.Ports, " ")))
 		}
-		t.Flush()
+		p.screen.printTable(&p.Buffer, 2, nil, rows, p.room)
 	}
 
-	fmt.Fprintf(out, "\nDECISIONS\n")
+	p.title("DECISIONS")
 	for i, step := range e.Steps {
-		wrap(out, fmt.Sprintf("  %d. ", i+1), step)
+		p.sentence(fmt.Sprintf("  %d. ", i+1), unstyled, step)
 	}
 	if e.Records > bindMax {
-		wrap(out, "  warning: ", tooManyText(e.Records, qtype)+"; the knob limit makes it fewer")
+		p.sentence("  warning: ", yellow, tooManyText(e.Records, qtype)+"; the knob limit makes it fewer")
 	}
 	if len(e.Tiers) > 0 {
-		fmt.Fprintf(out, "\nTIERS\n")
-		t := newTable(out)
-		fmt.Fprintln(t, "  TIER\tENDPOINTS\tANSWERED")
+		p.title("TIERS")
+		var rows [][]painted
 		for _, tier := range e.Tiers {
-			fmt.Fprintf(t, "  %s\t%d\t%d\n", tier.Tier, tier.Endpoints, tier.Answered)
+			rows = append(rows, plainCells(tier.Tier, fmt.Sprint(tier.Endpoints), fmt.Sprint(tier.Answered)))
 		}
-		t.Flush()
+		p.screen.printTable(&p.Buffer, 2, []string{"TIER", "ENDPOINTS", "ANSWERED"}, rows, p.room)
 	}
 	if len(e.Endpoints) > 0 {
-		fmt.Fprintf(out, "\nENDPOINTS\n")
-		printEndpoints(out, e.Endpoints)
+		p.title("ENDPOINTS")
+		p.endpoints(2, e.Endpoints)
 	}
 }
 
-func printKnobs(out *bytes.Buffer, knobs []zones.ExplainedKnob) {
-	set := slices.DeleteFunc(slices.Clone(knobs), func(k zones.ExplainedKnob) bool { return !k.IsSet() })
-	if len(set) == 0 {
-		fmt.Fprintf(out, "\nKNOBS\n  all have their defaults\n")
+func (p *explainPrinter) knobs(knobs []zones.ExplainedKnob) {
+	var rows [][]painted
+	for _, k := range knobs {
+		if k.IsSet() {
+			rows = append(rows, plainCells(k.Knob, strings.Join(strings.Fields(k.Value), " "), k.From))
+		}
+	}
+	if len(rows) == 0 {
+		p.title("KNOBS")
+		fmt.Fprintln(p, "  all have their defaults")
 		return
 	}
-	fmt.Fprintf(out, "\nKNOBS, where they are not at their defaults\n")
-	t := newTable(out)
-	for _, k := range set {
-		fmt.Fprintf(t, "  %s\t%s\t%s\n", k.Knob, strings.Join(strings.Fields(k.Value), " "), k.From)
-	}
-	t.Flush()
+	p.title("KNOBS, where they are not at their defaults")
+	p.screen.printTable(&p.Buffer, 2, nil, rows, p.room)
 }
 
 // maxLeftOut is how many endpoints are shown that are not answered; JSON has all.
@@ -120,53 +155,91 @@ const maxLeftOut = 100
 type column struct {
 	head, plain string
 	of          func(*zones.ExplainedEndpoint) string
+
+	// without is how soon it is left out on a terminal that is too narrow: 1 is first, 0
+	// never.
+	without int
 }
 
 var endpointColumns = []column{
-	{"SERVICE", "", func(e *zones.ExplainedEndpoint) string { return e.Service }},
-	{"ADDRESS", "", func(e *zones.ExplainedEndpoint) string { return e.Address }},
-	{"NAME", "", func(e *zones.ExplainedEndpoint) string { return cmp.Or(e.Pod, e.Name) }},
-	{"NODE", "", func(e *zones.ExplainedEndpoint) string { return e.Node }},
-	{"ZONE", "", func(e *zones.ExplainedEndpoint) string { return e.Zone }},
-	{"REGION", "", func(e *zones.ExplainedEndpoint) string { return e.Region }},
-	{"CONDITIONS", "", func(e *zones.ExplainedEndpoint) string { return e.Conditions }},
-	{"WEIGHT", "1", func(e *zones.ExplainedEndpoint) string { return fmt.Sprint(e.Weight) }},
-	{"TIER", "all", func(e *zones.ExplainedEndpoint) string { return e.Tier }},
+	{"SERVICE", "", func(e *zones.ExplainedEndpoint) string { return e.Service }, 0},
+	{"ADDRESS", "", func(e *zones.ExplainedEndpoint) string { return e.Address }, 0},
+	{"NAME", "", func(e *zones.ExplainedEndpoint) string { return cmp.Or(e.Pod, e.Name) }, 4},
+	{"NODE", "", func(e *zones.ExplainedEndpoint) string { return e.Node }, 2},
+	{"ZONE", "", func(e *zones.ExplainedEndpoint) string { return e.Zone }, 3},
+	{"REGION", "", func(e *zones.ExplainedEndpoint) string { return e.Region }, 1},
+	{"CONDITIONS", "", func(e *zones.ExplainedEndpoint) string { return e.Conditions }, 5},
+	{"WEIGHT", "1", func(e *zones.ExplainedEndpoint) string { return fmt.Sprint(e.Weight) }, 0},
+	{"TIER", "all", func(e *zones.ExplainedEndpoint) string { return e.Tier }, 6},
 }
 
-func printEndpoints(out *bytes.Buffer, eps []zones.ExplainedEndpoint) {
+func (p *explainPrinter) endpoints(indent int, eps []zones.ExplainedEndpoint) {
 	shown := min(len(eps), answeredOf(eps)+maxLeftOut)
-	columns := slices.DeleteFunc(slices.Clone(endpointColumns), func(c column) bool {
-		return !slices.ContainsFunc(eps[:shown], func(e zones.ExplainedEndpoint) bool {
-			text := c.of(&e)
-			return text != "" && text != c.plain
+	columns := slices.Clone(endpointColumns)
+	if p.screen.wide {
+		shown = len(eps)
+	} else {
+		columns = slices.DeleteFunc(columns, func(c column) bool {
+			return !slices.ContainsFunc(eps[:shown], func(e zones.ExplainedEndpoint) bool {
+				text := c.of(&e)
+				return text != "" && text != c.plain
+			})
 		})
-	})
-	t := newTable(out)
-	fmt.Fprint(t, "  #\t")
+	}
+	for p.room > 0 && len(columns) > 0 && indent+endpointsWidth(columns, eps[:shown]) > p.room {
+		first := -1
+		for i, c := range columns {
+			if c.without > 0 && (first < 0 || c.without < columns[first].without) {
+				first = i
+			}
+		}
+		if first < 0 {
+			break
+		}
+		columns = slices.Delete(columns, first, first+1)
+	}
+	header := []string{"#"}
 	for _, c := range columns {
-		fmt.Fprint(t, c.head, "\t")
+		header = append(header, c.head)
 	}
-	fmt.Fprintln(t, "OUTCOME")
+	header = append(header, "OUTCOME")
+	var rows [][]painted
 	for i := range eps[:shown] {
-		number := "-"
+		number, outcome := "-", yellow
 		if eps[i].Answered {
-			number = fmt.Sprint(i + 1)
+			number, outcome = fmt.Sprint(i+1), green
 		}
-		fmt.Fprintf(t, "  %s\t", number)
+		row := plainCells(number)
 		for _, c := range columns {
-			fmt.Fprint(t, cmp.Or(c.of(&eps[i]), "-"), "\t")
+			row = append(row, painted{cmp.Or(c.of(&eps[i]), "-"), unstyled})
 		}
-		fmt.Fprintln(t, eps[i].Why)
+		rows = append(rows, append(row, painted{eps[i].Why, outcome}))
 	}
-	t.Flush()
+	p.screen.printTable(&p.Buffer, indent, header, rows, 0)
 	more := map[string]int{}
 	for i := range eps[shown:] {
 		more[eps[shown+i].Why]++
 	}
 	for _, why := range slices.Sorted(maps.Keys(more)) {
-		fmt.Fprintf(out, "  and %d more: %s\n", more[why], why)
+		fmt.Fprintf(p, "%*sand %d more: %s\n", indent, "", more[why], why)
 	}
+}
+
+// endpointsWidth is how wide the table of endpoints is with these columns.
+func endpointsWidth(columns []column, eps []zones.ExplainedEndpoint) int {
+	width := len(fmt.Sprint(len(eps))) + 2
+	for _, c := range columns {
+		most := len(c.head)
+		for i := range eps {
+			most = max(most, len(c.of(&eps[i])))
+		}
+		width += most + 2
+	}
+	outcome := len("OUTCOME")
+	for i := range eps {
+		outcome = max(outcome, len(eps[i].Why))
+	}
+	return width + outcome
 }
 
 func answeredOf(eps []zones.ExplainedEndpoint) (n int) {
@@ -178,24 +251,23 @@ func answeredOf(eps []zones.ExplainedEndpoint) (n int) {
 	return n
 }
 
-func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
-
-// wrap prints a sentence behind a lead, and goes on below the sentence's beginning.
-func wrap(out *bytes.Buffer, lead, text string) {
+// wrap prints a sentence behind a lead, and goes on below the sentence's beginning. Each
+// line of it looks as paint has it.
+func wrap(out *bytes.Buffer, lead, text string, width int, paint func(line string) string) {
+	var line []string
 	at := len(lead)
-	out.WriteString(lead)
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case at+1+len(word) > explainWidth:
-			at = len(lead)
-			fmt.Fprintf(out, "\n%*s", at, "")
-		default:
-			out.WriteByte(' ')
+	put := func() { fmt.Fprintf(out, "%s%s\n", lead, paint(strings.Join(line, " "))) }
+	for _, word := range strings.Fields(text) {
+		if len(line) > 0 && at+1+len(word) > width {
+			put()
+			lead = strings.Repeat(" ", len(lead))
+			at, line = len(lead), nil
+		}
+		if len(line) > 0 {
 			at++
 		}
-		out.WriteString(word)
+		line = append(line, word)
 		at += len(word)
 	}
-	out.WriteByte('\n')
+	put()
 }

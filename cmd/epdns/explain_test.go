@@ -180,7 +180,7 @@ func TestExplainPage(t *testing.T) {
 func TestWrap(t *testing.T) {
 	long := strings.TrimSpace(strings.Repeat("word ", 40)) + " " + strings.Repeat("x", 2*explainWidth)
 	var out bytes.Buffer
-	wrap(&out, "  1. ", long)
+	wrap(&out, "  1. ", long, explainWidth, func(line string) string { return line })
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	for i, line := range lines {
 		lead := "     "

@@ -25,11 +25,16 @@ import (
 //	/metrics           for Prometheus
 //	/watch, /lookup,
 //	/explain           see details.go
+//	/                  the status page; see page.go
 //	/debug/pprof       see pprof.go
 type httpServer struct {
 	handler http.Handler
 	log     *slog.Logger
 	failed  chan error
+	room    *httpRoom
+	streams streams
+	page    *page
+	beside  []func(context.Context) // run while it does
 
 	// details opens to others what is for this machine only, and profiles adds what is
 	// never for others.
@@ -50,16 +55,19 @@ type httpListener struct {
 
 // newHTTP returns a server that listens nowhere yet.
 func newHTTP(p *pipeline, dns *dnsserver.Server, log *slog.Logger) *httpServer {
-	h := &httpServer{log: log, failed: make(chan error, 1)}
+	h := &httpServer{log: log, failed: make(chan error, 1), room: newHTTPRoom(log), streams: make(streams, maxStreams)}
+	h.page = newPage(p, dns, h)
+	h.beside = append(h.beside, h.page.rates.run)
 	live := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", live)
 	mux.HandleFunc("GET /healthz", live)
 	mux.HandleFunc("GET /readyz", serveReady(p, dns))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(newMetrics(p, dns), promhttp.HandlerOpts{}))
-	mux.Handle("GET /watch", h.detailed(serveWatch(p.registry)))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(newMetrics(p, dns, h.room), promhttp.HandlerOpts{}))
+	mux.Handle("GET /watch", h.detailed(h.streams.limited(serveWatch(p.registry))))
 	mux.Handle("GET /lookup", h.detailed(serveLookup(dns.NewResponder)))
 	mux.Handle("GET /explain", h.detailed(serveExplain(dns.NewResponder)))
+	h.page.handle(mux)
 	h.handleProfiles(mux)
 	h.handler = mux
 	return h
@@ -142,6 +150,7 @@ func (h *httpServer) start() {
 		IdleTimeout:       time.Minute,
 		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelWarn),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnState:         h.room.note,
 	}
 	c.server.RegisterOnShutdown(stop)
 	go func() {
@@ -175,6 +184,9 @@ func (h *httpServer) Run(ctx context.Context) error {
 	h.ctx = ctx
 	h.start()
 	h.mu.Unlock()
+	for _, run := range h.beside {
+		go run(ctx)
+	}
 	var err error
 	select {
 	case <-ctx.Done():

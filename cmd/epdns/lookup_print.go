@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -27,21 +26,70 @@ func sections(m *dns.Msg) (out [3][]dns.RR) {
 
 func printReply(w io.Writer, m *dns.Msg) error {
 	var out bytes.Buffer
+	appendReply(onScreen(w), &out, m)
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// appendReply adds a reply as it looks on a screen.
+func appendReply(s *screen, out *bytes.Buffer, m *dns.Msg) {
 	all := sections(m)
-	fmt.Fprintf(&out, ";; status: %s, flags:%s; answer: %d, authority: %d, additional: %d\n",
-		statusText(m), flagsText(m), len(all[0]), len(all[1]), len(all[2]))
+	fmt.Fprintf(out, ";; status: %s, flags:%s; answer: %d, authority: %d, additional: %d\n",
+		s.paint(statusStyle(m), statusText(m)), flagsText(m), len(all[0]), len(all[1]), len(all[2]))
 	for _, e := range extendedErrors(m) {
-		fmt.Fprintf(&out, ";; extended error: %d (%s)\n", e.InfoCode, extendedErrorText(e))
+		fmt.Fprintf(out, ";; extended error: %s\n", s.paint(yellow, fmt.Sprintf("%d (%s)", e.InfoCode, extendedErrorText(e))))
 	}
-	for i, name := range []string{"ANSWER", "AUTHORITY", "ADDITIONAL"} {
+	for i, name := range sectionNames {
 		if len(all[i]) == 0 {
 			continue
 		}
-		fmt.Fprintf(&out, "\n;; %s SECTION:\n", name)
+		fmt.Fprintf(out, "\n%s\n", s.paint(faint, ";; "+name+" SECTION:"))
 		for _, rr := range all[i] {
-			fmt.Fprintln(&out, rr)
+			fmt.Fprintf(out, "%s%s\n", rr.Header(), s.paint(bold, recordData(rr)))
 		}
 	}
+}
+
+var sectionNames = [3]string{"ANSWER", "AUTHORITY", "ADDITIONAL"}
+
+// statusStyle shows at a glance whether there is an answer, that there is none, or nothing.
+func statusStyle(m *dns.Msg) style {
+	switch m.Rcode {
+	case dns.RcodeSuccess:
+		return green
+	case dns.RcodeNameError:
+		return yellow
+	}
+	return red
+}
+
+// printReplyTable prints the records of the answer as a table, on a wide screen those of all
+// sections.
+func printReplyTable(w io.Writer, m *dns.Msg) error {
+	s := onScreen(w)
+	header := []string{"NAME", "TTL", "TYPE", "DATA"}
+	if s.wide {
+		header = append([]string{"SECTION"}, header...)
+	}
+	var rows [][]painted
+	for i, records := range sections(m) {
+		for _, rr := range records {
+			h := rr.Header()
+			row := plainCells(h.Name, fmt.Sprint(h.Ttl), dns.Type(h.Rrtype).String(), recordData(rr))
+			row[3].style = bold
+			if s.wide {
+				row = append(plainCells(sectionNames[i]), row...)
+			} else if i > 0 {
+				continue
+			}
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	var out bytes.Buffer
+	s.printTable(&out, 0, header, rows, 0)
 	_, err := w.Write(out.Bytes())
 	return err
 }
@@ -70,7 +118,7 @@ func printReplyShort(w io.Writer, m *dns.Msg) error {
 
 func recordData(rr dns.RR) string { return strings.TrimPrefix(rr.String(), rr.Header().String()) }
 
-// replyJSON is what "lookup -o json" prints.
+// replyJSON is what "lookup -o json" and "-o yaml" print.
 type replyJSON struct {
 	Name           string       `json:"name"`
 	Type           string       `json:"type"`
@@ -95,9 +143,9 @@ type recordJSON struct {
 	Data string `json:"data"`
 }
 
-func printReplyJSON(w io.Writer, m *dns.Msg) error {
-	return json.NewEncoder(w).Encode(newReplyJSON(m))
-}
+func printReplyJSON(w io.Writer, m *dns.Msg) error { return printJSON(w, newReplyJSON(m)) }
+
+func printReplyYAML(w io.Writer, m *dns.Msg) error { return printYAML(w, newReplyJSON(m)) }
 
 func newReplyJSON(m *dns.Msg) *replyJSON {
 	out := &replyJSON{

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"epdns/zones"
 )
 
 func TestLookupQuestion(t *testing.T) {
@@ -27,23 +29,26 @@ func TestLookupQuestion(t *testing.T) {
 		{"web." + strings.Repeat("a", 64) + ".registry.local", "", "", `is no domain name: label "` + strings.Repeat("a", 64) + `" has 64 octets, and 63 is the most`},
 		{strings.Repeat("a.", 128), "", "", "is no domain name: it has more than 255 octets"},
 		{`a\.b..c`, "", "", "is no domain name"},
-		{"shop/near", "", "", `NAME "shop/near" is no domain name: do you mean near.shop.registry.local?`},
+		{"shop/near", "", "", "near.shop.registry.local. A 127.0.0.1"},
+		{"shop/Near", "", "", `NAME "shop/Near" is not NAMESPACE/SERVICE`},
+		{"near", "", "", `NAME "near" is no whole name: do you mean near.NAMESPACE.registry.local, or Service near of the namespace`},
+		{"near.", "", "", "near. A 127.0.0.1"},
 		{"a b", "", "", `character ' '`},
 		{"bücher.registry.local", "", "", `character 'ü'`},
-		{"a", "B", "", `TYPE "B" is not known`},
-		{"a", "TYPE", "", `TYPE "TYPE" is not known`},
-		{"a", "TYPE65536", "", `TYPE "TYPE65536" is not known`},
-		{"a", "TYPE252", "", "transfer"},
-		{"a", "OPT", "", "nothing to ask for"},
+		{"a.b", "B", "", `TYPE "B" is not known`},
+		{"a.b", "TYPE", "", `TYPE "TYPE" is not known`},
+		{"a.b", "TYPE65536", "", `TYPE "TYPE65536" is not known`},
+		{"a.b", "TYPE252", "", "transfer"},
+		{"a.b", "OPT", "", "nothing to ask for"},
 		{"10.1.2.3", "A", "", "PTR records only"},
-		{"a", "A", "fe80::1%eth0", `--from "fe80::1%eth0" is no IP address`},
+		{"a.b", "A", "fe80::1%eth0", `--from "fe80::1%eth0" is no IP address`},
 	} {
 		f := questionFlags{from: c.from}
 		args := []string{c.name}
 		if c.typ != "" {
 			args = append(args, c.typ)
 		}
-		q, err := f.question(args)
+		q, err := f.question(args, zones.DefaultZone("registry.local"), &sourceFlags{manifests: "dir"})
 		got := q.name + " " + dns.Type(q.qtype).String() + " " + q.from.String()
 		if err != nil {
 			got = err.Error()
@@ -91,8 +96,8 @@ func TestPrintReply(t *testing.T) {
 		t.Error("which one is not ready?")
 	}
 	for _, c := range []struct {
-		m                 *dns.Msg
-		text, short, json string
+		m                        *dns.Msg
+		text, short, json, table string
 	}{
 		{found,
 			";; status: NOERROR, flags: qr aa rd; answer: 1, authority: 0, additional: 1\n" +
@@ -101,24 +106,30 @@ func TestPrintReply(t *testing.T) {
 			"0 1 8080 10-0-0-1.web.shop.registry.local.\n",
 			`{"name":"web.shop.registry.local.","type":"SRV","status":"NOERROR","authoritative":true,"truncated":false,` +
 				`"answer":[{"name":"web.shop.registry.local.","type":"SRV","ttl":5,"data":"0 1 8080 10-0-0-1.web.shop.registry.local."}],` +
-				`"authority":[],"additional":[{"name":"10-0-0-1.web.shop.registry.local.","type":"A","ttl":5,"data":"10.0.0.1"}]}` + "\n"},
+				`"authority":[],"additional":[{"name":"10-0-0-1.web.shop.registry.local.","type":"A","ttl":5,"data":"10.0.0.1"}]}` + "\n",
+			"NAME                      TTL  TYPE  DATA\n" +
+				"web.shop.registry.local.  5    SRV   0 1 8080 10-0-0-1.web.shop.registry.local.\n"},
 		{none,
 			";; status: NXDOMAIN, flags: qr aa rd; answer: 0, authority: 1, additional: 0\n" +
 				"\n;; AUTHORITY SECTION:\nregistry.local.\t5\tIN\tSOA\tns.dns.registry.local. hostmaster.registry.local. 1 7200 1800 86400 5\n",
 			"",
 			`{"name":"web.shop.registry.local.","type":"SRV","status":"NXDOMAIN","authoritative":true,"truncated":false,"answer":[],` +
-				`"authority":[{"name":"registry.local.","type":"SOA","ttl":5,"data":"ns.dns.registry.local. hostmaster.registry.local. 1 7200 1800 86400 5"}],"additional":[]}` + "\n"},
+				`"authority":[{"name":"registry.local.","type":"SOA","ttl":5,"data":"ns.dns.registry.local. hostmaster.registry.local. 1 7200 1800 86400 5"}],"additional":[]}` + "\n",
+			""},
 		{unready,
 			";; status: SERVFAIL, flags: qr rd; answer: 0, authority: 0, additional: 0\n;; extended error: 14 (Not Ready: later)\n",
 			"",
 			`{"name":"web.shop.registry.local.","type":"SRV","status":"SERVFAIL","extendedErrors":[{"code":14,"text":"Not Ready: later"}],` +
-				`"authoritative":false,"truncated":false,"answer":[],"authority":[],"additional":[]}` + "\n"},
+				`"authoritative":false,"truncated":false,"answer":[],"authority":[],"additional":[]}` + "\n",
+			""},
 	} {
 		for _, form := range []struct {
-			f    lookupFlags
-			want string
-		}{{lookupFlags{output: "text"}, c.text}, {lookupFlags{output: "text", short: true}, c.short}, {lookupFlags{output: "json"}, c.json}} {
-			show, err := form.f.printer()
+			output string
+			short  bool
+			want   string
+		}{{"text", false, c.text}, {"text", true, c.short}, {"json", false, c.json}, {"table", false, c.table}} {
+			f := lookupFlags{output: outputFlag{form: form.output, forms: []string{"text", "table", "json"}}, short: form.short}
+			show, err := f.printer()
 			if err != nil {
 				t.Fatal(err)
 			}

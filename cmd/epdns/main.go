@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,29 +14,42 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 )
 
 // Exit codes.
 const (
-	exitOK    = 0 // also after SIGTERM or Ctrl-C
-	exitFault = 1 // a file, the network, a right
-	exitUsage = 2 // anything wrong in the arguments
+	exitOK    = 0   // also after SIGTERM or Ctrl-C
+	exitFault = 1   // a file, the network, a right
+	exitUsage = 2   // anything wrong in the arguments
+	exitPipe  = 141 // who read what is printed has gone: what a shell makes of SIGPIPE
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The second signal ends the program at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	name, args := calledAs(os.Args)
+	os.Exit(runAs(ctx, name, args, os.Stdout, os.Stderr))
 }
 
-// run is the whole program but for the process around it.
+// run is the program under its own name.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return runAs(ctx, ownName, args, stdout, stderr)
+}
+
+// runAs is the whole program but for the process around it.
+func runAs(ctx context.Context, name string, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
+	if name == pluginName {
+		asPlugin(root)
+	}
+	wrapHelp(root, stdout)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -43,8 +57,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return exitOK
 	}
+	if errors.Is(err, errReaderGone) || errors.Is(err, syscall.EPIPE) {
+		return exitPipe // quietly, as others in a pipe
+	}
 	for _, line := range lines(err) {
-		fmt.Fprintf(stderr, "epdns: %s\n", line)
+		fmt.Fprintf(stderr, "%s: %s\n", programName(root), line)
 	}
 	if errors.As(err, new(usageError)) {
 		return exitUsage
@@ -78,10 +95,60 @@ Start with: epdns demo`,
 	})
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newServe(), newDemo(), newWatch(), newLookup(), newExplain(), newCheck(), newCompletion(), newVersion())
+	addGroup(root, "serve", "Serving:", newServe(), newDemo())
+	addGroup(root, "ask", "Asking:", newWatch(), newLookup(), newExplain(), newStatus(), newCheck())
+	addGroup(root, "other", "Else:", newCompletion(), newMan(), newVersion())
+	root.SetHelpCommandGroupID("other")
 	checkHelp(root)
 	completeFlags(root)
 	return root
+}
+
+// addGroup adds commands that stand together in the help.
+func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, c := range commands {
+		c.GroupID = id
+		root.AddCommand(c)
+	}
+}
+
+// wrapHelp has the help fit the terminal that it is for.
+func wrapHelp(root *cobra.Command, stdout io.Writer) {
+	columns := (&screen{file: terminal(stdout)}).columns()
+	if columns < 60 { // too narrow for two columns, or no terminal
+		return
+	}
+	if columns < explainWidth {
+		for _, c := range append(root.Commands(), root) {
+			c.Long = rewrapped(c.Long, columns)
+		}
+	}
+	cobra.AddTemplateFunc("wrappedFlags", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(columns) })
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".LocalFlags.FlagUsages", "wrappedFlags .LocalFlags"))
+}
+
+// rewrapped is a text whose lines fit so many columns. Lines that are indented stay as they
+// are.
+func rewrapped(text string, columns int) string {
+	var out bytes.Buffer
+	var paragraph []string
+	put := func() {
+		if len(paragraph) > 0 {
+			wrap(&out, "", strings.Join(paragraph, " "), columns, func(line string) string { return line })
+			paragraph = nil
+		}
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if line != "" && line[0] != ' ' {
+			paragraph = append(paragraph, line)
+			continue
+		}
+		put()
+		out.WriteString(line + "\n")
+	}
+	put()
+	return strings.TrimRight(out.String(), "\n")
 }
 
 // checkHelp makes help for a command that does not exist an error, for which cobra

@@ -42,9 +42,9 @@ func meantFlag(cmd *cobra.Command, err error) string {
 // meant is what to say behind a name that does not exist: the nearest of those that do,
 // if that is near enough for a slip of the fingers.
 func meant(prefix, name string, names []string) string {
-	best, least := "", min(2, (len(name)+1)/3)+1
+	best, least := "", 0
 	for _, n := range names {
-		if d := distance(name, n); d < least {
+		if d, near := slip(name, n); near && (best == "" || d < least) {
 			best, least = n, d
 		}
 	}
@@ -52,6 +52,17 @@ func meant(prefix, name string, names []string) string {
 		return ""
 	}
 	return fmt.Sprintf("; do you mean %s%s?", prefix, best)
+}
+
+// slip is the distance of a name from one that is meant, and whether it is near enough for
+// a slip of the fingers.
+func slip(name, meant string) (d int, near bool) {
+	most := min(2, (len(name)+1)/3)
+	if diff := len(name) - len(meant); diff > most || -diff > most {
+		return 0, false
+	}
+	d = distance(name, meant)
+	return d, d <= most
 }
 
 // distance is how many letters have to be put in, left out, changed or swapped with

@@ -20,7 +20,8 @@ type metrics struct {
 	dns *dnsserver.Server
 }
 
-func newMetrics(p *pipeline, dns *dnsserver.Server) *prometheus.Registry {
+// newMetrics has those of more collectors, too.
+func newMetrics(p *pipeline, dns *dnsserver.Server, more ...prometheus.Collector) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	b := readBuildInfo()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -31,6 +32,7 @@ func newMetrics(p *pipeline, dns *dnsserver.Server) *prometheus.Registry {
 	build.Set(1)
 	r.MustRegister(build, &metrics{p, dns}, collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collecting)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(more...)
 	return r
 }
 
@@ -74,6 +76,9 @@ var (
 	descNotify    = desc("notify_sent_total", "NOTIFY messages sent to secondaries, repeated ones too.")
 	descNotifyAck = desc("notify_acknowledged_total", "Serials that a secondary acknowledged, of each zone.")
 	descNotifyBad = desc("notify_failed_total", "Serials that a secondary refused or left without an answer, of each zone.")
+
+	descHTTPOpen     = desc("http_connections", "HTTP connections open.")
+	descHTTPRejected = desc("http_rejected_total", "HTTP connections closed for want of room.")
 
 	descPanics     = desc("panics_total", "Queries that met a mistake in epdns and got SERVFAIL.")
 	descStopping   = desc("lameduck", "Whether epdns was told to stop and goes on answering for a while.")

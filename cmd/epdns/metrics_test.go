@@ -58,7 +58,7 @@ func TestMetricNames(t *testing.T) {
 		}
 	}
 
-	registry := newMetrics(p, server)
+	registry := newMetrics(p, server, newHTTPRoom(quiet))
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil {
 		t.Fatal(err)

@@ -85,6 +85,10 @@ func (p *pipeline) Run(ctx context.Context) error {
 		p.publish(ctx)
 		return nil
 	})
+	g.Go(func() error {
+		p.tellReading(ctx)
+		return nil
+	})
 	return g.Wait()
 }
 

@@ -19,6 +19,10 @@ import (
 //	[+]dns ok
 //	[-]sync failed: cluster https://… has not been read yet
 //	readyz check failed
+//
+// A kind that may not be listed has a line, too, and is no reason not to be ready:
+//
+//	[+]nodes off: there are no regions, …; grant list and watch nodes in all namespaces (ClusterRole)
 
 // readyCheck is one of the things that have to be so.
 type readyCheck struct {
@@ -49,6 +53,21 @@ func readyChecks(p *pipeline, dns *dnsserver.Server, now time.Time) []readyCheck
 	return all
 }
 
+// offLines are the kinds that may not be listed, what is missed by that, and the way out.
+func offLines(p *pipeline) string {
+	source, ok := p.source.(feedSource)
+	if !ok {
+		return ""
+	}
+	var lines strings.Builder
+	for _, f := range source.Status() {
+		if f.Off {
+			fmt.Fprintf(&lines, "[+]%ss off: %s; grant %s\n", strings.ToLower(f.Kind), f.Missed, f.Grant)
+		}
+	}
+	return lines.String()
+}
+
 func serveReady(p *pipeline, dns *dnsserver.Server) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var list strings.Builder
@@ -61,6 +80,7 @@ func serveReady(p *pipeline, dns *dnsserver.Server) http.HandlerFunc {
 			ready = false
 			fmt.Fprintf(&list, "[-]%s failed: %s\n", c.name, c.why)
 		}
+		list.WriteString(offLines(p))
 		_, verbose := r.URL.Query()["verbose"]
 		switch {
 		case !ready:

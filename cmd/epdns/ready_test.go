@@ -20,7 +20,7 @@ type lost struct {
 }
 
 func (l *lost) Status() []kube.FeedStatus {
-	return []kube.FeedStatus{{Kind: "EndpointSlice", Lost: l.since}, {Kind: "Node", Off: true, Lost: time.Unix(1, 0)}}
+	return []kube.FeedStatus{{Kind: "EndpointSlice", Lost: l.since}, {Kind: "Node", Off: true, Lost: time.Unix(1, 0), Missed: "no regions", Grant: "nodes"}}
 }
 
 // What is known may be as old as it gets, unless there is a limit.
@@ -52,6 +52,10 @@ func TestReadyMaxAge(t *testing.T) {
 		body := strings.Replace(w.Body.String(), "[-]dns failed: questions are not answered yet\n", "[+]dns ok\n", 1)
 		if w.Code != http.StatusServiceUnavailable || strings.Contains(body, "[-]") != (c.says != "") || !strings.Contains(body, c.says) {
 			t.Errorf("%s: %d %s", c.what, w.Code, w.Body)
+		}
+		// A kind that may not be listed is said, and is no failure.
+		if off := "[+]nodes off: no regions; grant nodes\n"; strings.Count(body, off) != 1 {
+			t.Errorf("%s: %q is not said once: %s", c.what, off, body)
 		}
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +25,7 @@ import (
 type askFlags struct {
 	source sourceFlags
 	server string
+	short  bool // --namespace is that of a Service, and no limit to what is read
 }
 
 func (f *askFlags) register(cmd *cobra.Command) {
@@ -37,7 +40,7 @@ func (f *askFlags) remote(cmd *cobra.Command, others ...string) (*remote, error)
 		return nil, notEmpty(cmd, "config", "manifests", "kubeconfig", "context")
 	}
 	for _, flag := range append([]string{"manifests", "kubeconfig", "context", "namespace"}, others...) {
-		if cmd.Flags().Changed(flag) {
+		if cmd.Flags().Changed(flag) && !(f.short && flag == "namespace") {
 			return nil, usagef("--server cannot be given together with --%s", flag)
 		}
 	}
@@ -65,7 +68,7 @@ type remote struct {
 
 func newRemote(text string) (*remote, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || !slices.Contains([]string{"http", "https", "dns"}, u.Scheme) || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("%q is no URL such as http://127.0.0.1:9153", text)
 	}
 	return &remote{u, &http.Client{Transport: &http.Transport{
@@ -98,6 +101,9 @@ func speaksNoHTTP(err error) bool {
 
 // get asks for a page of this media type. Whatever else comes is an error.
 func (r *remote) get(ctx context.Context, path string, query url.Values, mediaType string) (io.ReadCloser, error) {
+	if r.byDNS() {
+		return nil, usagef("--server %v: lookup alone can ask by DNS; give the URL of its HTTP address, such as http://127.0.0.1:9153", r)
+	}
 	u := r.base.JoinPath(path)
 	u.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -109,6 +115,9 @@ func (r *remote) get(ctx context.Context, path string, query url.Values, mediaTy
 	if err != nil {
 		if e := (*url.Error)(nil); errors.As(err, &e) {
 			err = e.Err // without the whole URL
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			err = fmt.Errorf("%w; is epdns running there? What is meant is the address of --http", err)
 		}
 		if ctx.Err() == nil && speaksNoHTTP(err) {
 			err = fmt.Errorf("no HTTP there (%w): is it the address of --http?", err)

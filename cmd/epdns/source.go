@@ -34,7 +34,7 @@ func (f *sourceFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.manifests, "manifests", "", "read this file or directory of YAML or JSON instead of a cluster; - is standard input")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "watch the cluster that this file names")
 	fl.StringVar(&f.context, "context", "", "context of the kubeconfig")
-	fl.StringArrayVar(&f.namespaces, "namespace", nil, "watch this namespace only; repeat for several")
+	fl.StringArrayVarP(&f.namespaces, "namespace", "n", nil, "watch this namespace only; repeat for several")
 }
 
 // notEmpty finds a file flag that was given without a file, as an unset variable of a

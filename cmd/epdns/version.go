@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -44,23 +43,25 @@ func versionLine() string {
 }
 
 func newVersion() *cobra.Command {
-	var output string
+	var output outputFlag
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print which epdns this is",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch output {
-			case "text":
-				fmt.Fprintln(cmd.OutOrStdout(), versionLine())
-				return nil
-			case "json":
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(readBuildInfo())
+			if err := output.check(); err != nil {
+				return err
 			}
-			return usagef("--output %q is not text or json", output)
+			switch output.form {
+			case "json":
+				return printJSON(cmd.OutOrStdout(), readBuildInfo())
+			case "yaml":
+				return printYAML(cmd.OutOrStdout(), readBuildInfo())
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), versionLine())
+			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	completeValues(cmd, "output", "text", "json")
+	output.register(cmd, "text", "json", "yaml")
 	return cmd
 }

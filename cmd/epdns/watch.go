@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,62 +19,118 @@ import (
 type watchFlags struct {
 	ask    askFlags
 	all    bool
-	output string
+	output outputFlag
+	color  colorFlag
 }
 
 func newWatch() *cobra.Command {
 	var f watchFlags
 	cmd := &cobra.Command{
-		Use:   "watch NAMESPACE/SERVICE",
+		Use:   "watch [NAMESPACE/]SERVICE",
 		Short: "Show each change behind a Service as it happens",
 		Long: `Show the endpoints behind a Service, and then each one that comes, goes or changes,
 until Ctrl-C.
 
 They are read from the cluster, from manifests or from a running server, chosen as for
-serve. A Service that does not exist is waited for.`,
+serve. A Service that does not exist is waited for. Without a namespace, it is the one of
+--namespace, or of the context.
+
+On a terminal, columns that it has no room for are left out; -o wide shows all.`,
 		Example: `  epdns watch shop/web
+  epdns watch web -n shop -o wide
   epdns watch --all -o json
   epdns watch shop/web --server http://127.0.0.1:9153`,
-		Args:              usageArgs(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 || f.all {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return completeService(cmd, typed, ""), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
-	cmd.Flags().BoolVar(&f.all, "all", false, "watch all Services")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "table", "table, or json: an object a line")
-	completeValues(cmd, "output", "table", "json")
+	cmd.Flags().BoolVarP(&f.all, "all", "A", false, "watch all Services")
+	f.output.register(cmd, "table", "wide", "json", "yaml")
+	f.color.register(cmd)
 	f.ask.register(cmd)
 	return cmd
 }
 
 func (f *watchFlags) run(cmd *cobra.Command, args []string) error {
+	f.ask.short = len(args) > 0 && !strings.Contains(args[0], "/")
 	of, err := f.target(args)
 	if err != nil {
 		return err
 	}
-	p := &changePrinter{of: of, say: func(format string, args ...any) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "epdns: "+format+"\n", args...)
-	}}
-	switch f.output {
-	case "table":
-		p.print = (&changeTable{w: cmd.OutOrStdout()}).print
+	if err := f.output.check(); err != nil {
+		return err
+	}
+	out, err := f.color.screen(cmd)
+	if err != nil {
+		return err
+	}
+	out.wide = f.output.form == "wide"
+	p := &changePrinter{of: of, say: sayer(cmd)}
+	switch f.output.form {
 	case "json":
-		p.print = changeLines{cmd.OutOrStdout()}.print
+		p.print = changeLines{out}.print
+	case "yaml":
+		p.print = changeDocuments{out}.print
 	default:
-		return usagef("--output %q is not table or json", f.output)
+		p.print = (&changeTable{w: out, one: !of.all}).print
 	}
 	server, err := f.ask.remote(cmd)
 	if err != nil {
 		return err
 	}
+	ctx, stop := whileRead(cmd.Context(), cmd.OutOrStdout())
+	defer stop()
 	if server != nil {
-		return server.watch(cmd.Context(), of, p.tell, p.say)
+		err = server.watch(ctx, of, p.tell, p.say)
+	} else {
+		err = f.watchHere(ctx, cmd, of, p)
 	}
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	source, err := f.ask.open(cmd.Context(), &f.ask.source, log)
+	if context.Cause(ctx) == errReaderGone {
+		return errReaderGone
+	}
+	return err
+}
+
+// watchHere watches what exists itself.
+func (f *watchFlags) watchHere(ctx context.Context, cmd *cobra.Command, of target, p *changePrinter) error {
+	log := &lateLog{Handler: slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})}
+	source, err := f.ask.open(ctx, &f.ask.source, slog.New(log))
 	if err != nil {
 		return err
 	}
-	return watchSource(cmd.Context(), source, of, p.tell, log)
+	ctx, r := follow(ctx, source, cmd.ErrOrStderr())
+	defer r.cancel(nil)
+	defer r.done()
+	first := true
+	err = watchSource(ctx, source, of, func(round round, store *registry.Store) error {
+		if first {
+			first = false
+			r.done()
+			log.begun.Store(true)
+			p.near = func() []registry.Key { return servicesOf(store) }
+		}
+		return p.tell(round)
+	}, slog.New(log))
+	if gone := (unreachableError{}); errors.As(context.Cause(ctx), &gone) {
+		return gone
+	}
+	return err
+}
+
+// lateLog is silent until all has been read: what is wrong before is told as an error.
+type lateLog struct {
+	slog.Handler
+	begun atomic.Bool
+}
+
+// Enabled implements [slog.Handler].
+func (l *lateLog) Enabled(ctx context.Context, level slog.Level) bool {
+	return l.begun.Load() && l.Handler.Enabled(ctx, level)
 }
 
 // target is the one Service, or all.
@@ -85,22 +143,23 @@ func (f *watchFlags) target(args []string) (of target, err error) {
 	case len(args) == 0:
 		return of, usagef("watch what? NAMESPACE/SERVICE, such as shop/web, or --all")
 	}
-	if of.Key, err = parseService(args[0]); err != nil {
+	s := &f.ask.source
+	if of.Key, err = s.service(args[0], f.ask.server != ""); err != nil {
 		return of, usageError{err}
 	}
-	s := &f.ask.source
-	if len(s.namespaces) > 0 && !slices.Contains(s.namespaces, of.Namespace) {
-		return of, usagef("%v is in no namespace that --namespace names", of)
+	if s.manifests != "" || f.ask.server != "" {
+		if f.ask.short {
+			s.namespaces = nil // it was the Service's
+		}
+		return of, nil
 	}
-	if s.manifests == "" && f.ask.server == "" {
-		s.namespaces = []string{of.Namespace} // no need to read the others, or to have the right to
-	}
+	s.namespaces = []string{of.Namespace} // no need to read the others, or to have the right to
 	return of, nil
 }
 
 // watchSource tells of all that is there and then of each change, until ctx ends
 // or there can be nothing to tell.
-func watchSource(ctx context.Context, source registry.Source, of target, tell func(round) error, log *slog.Logger) error {
+func watchSource(ctx context.Context, source registry.Source, of target, tell func(round, *registry.Store) error, log *slog.Logger) error {
 	store := registry.NewStore(log)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return source.Run(gctx, store) })
@@ -113,7 +172,7 @@ func watchSource(ctx context.Context, source registry.Source, of target, tell fu
 		w := newWatcher(store, of)
 		defer w.Close()
 		for {
-			if err := tell(w.round(time.Now())); err != nil {
+			if err := tell(w.round(time.Now()), store); err != nil {
 				return err
 			}
 			select {
@@ -135,6 +194,7 @@ type changePrinter struct {
 	of     target
 	print  func([]change) error
 	say    func(format string, args ...any)
+	near   func() []registry.Key // the Services that were read, to guess at those that are meant
 	absent bool
 	begun  bool
 }
@@ -147,7 +207,11 @@ func (p *changePrinter) tell(r round) error {
 	}
 	absent := !p.of.all && r.services == 0
 	if absent && !p.absent {
-		p.say("there is no Service %v; waiting for it", p.of)
+		meant := ""
+		if p.near != nil {
+			meant = meantServicesText(p.of.Key, p.near())
+		}
+		p.say("there is no Service %v; waiting for it%s", p.of, meant)
 	} else if !absent && !p.begun && len(r.changes) == 0 {
 		p.say("nobody is behind %v; waiting", p.of)
 	}

@@ -147,8 +147,15 @@ func TestWatchTarget(t *testing.T) {
 		{watchFlags{ask: askFlags{source: sourceFlags{namespaces: []string{"data", "shop"}}}}, []string{"shop"}},
 		{watchFlags{ask: askFlags{source: sourceFlags{manifests: "-"}}}, nil},
 		{watchFlags{ask: askFlags{server: "http://127.0.0.1:9153"}}, nil},
+		{watchFlags{ask: askFlags{short: true, source: sourceFlags{namespaces: []string{"shop"}}}}, []string{"shop"}},
+		{watchFlags{ask: askFlags{short: true, source: sourceFlags{manifests: "-", namespaces: []string{"shop"}}}}, nil},
+		{watchFlags{ask: askFlags{short: true, server: "http://127.0.0.1:9153", source: sourceFlags{namespaces: []string{"shop"}}}}, nil},
 	} {
-		of, err := c.flags.target([]string{"shop/web"})
+		service := "shop/web"
+		if c.flags.ask.short {
+			service = "web"
+		}
+		of, err := c.flags.target([]string{service})
 		if err != nil || of.all || of.String() != "shop/web" || !slices.Equal(c.flags.ask.source.namespaces, c.namespaces) {
 			t.Errorf("%+v, %v, %+v", of, err, c.flags)
 		}
