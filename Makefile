@@ -3,20 +3,25 @@
 # make e2e      the tests on a real control plane, which the first time takes minutes to build
 # make check    the developers' loop: format, vet, lint, tests without the race detector
 # make cluster  a real control plane for you, until Ctrl-C
+# make image    an OCI image below build/, without a container engine; see deploy/README.md
+# make chart    the Helm chart as a package below build/; builds Helm, the first time for minutes
+# make install.yaml  deploy/install.yaml, from deploy/base
 # make measure  propagation and scale on a real control plane
 # make bench    epdns beside Knot, NSD, BIND and CoreDNS, and with up to a million endpoints;
 #               writes docs/benchmarks.md; needs an idle machine for half an hour
 # make faults   what clients get while one thing after the other breaks; writes
 #               docs/reliability.md; takes twenty minutes
 # make soak     changes and questions for SOAK (default 60m), then again with the race detector
+# make man      the manual pages, into build/man
 # make fuzz     each fuzz target for FUZZTIME (default 10s), and ten million damaged packets
 
 GO       ?= go
 FUZZTIME ?= 10s
 SOAK     ?= 60m
+TAG      ?= dev
 BUILD    := build
 
-.PHONY: run build test e2e check lint tools tools-e2e cluster measure bench faults soak fuzz clean
+.PHONY: run build test e2e check lint tools tools-e2e cluster image chart measure bench faults soak fuzz man install.yaml clean
 
 # Not by "go run", which makes an error of Ctrl-C.
 run:
@@ -58,8 +63,25 @@ tools:
 tools-e2e:
 	@.ci/tools e2e
 
+man: build
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || date +%s)} $(BUILD)/epdns man --dir $(BUILD)/man
+
 cluster:
 	cd test && $(GO) run ./cmd/cluster up
+
+image:
+	cd test && $(GO) run ./cmd/image --tag '$(TAG)' --version '$(VERSION)' $(PLATFORMS:%=--platform %)
+
+# The chart's own copy of the alerts, since Helm reads nothing beside a chart.
+chart:
+	cp docs/alerts.yaml deploy/chart/files/alerts.yaml
+	@mkdir -p $(BUILD)
+	CGO_ENABLED=0 GOFLAGS= $(GO) build -C test/tools/helm -trimpath -buildvcs=false -o $(CURDIR)/$(BUILD)/helm helm.sh/helm/v4/cmd/helm
+	$(BUILD)/helm package deploy/chart --destination $(BUILD) --app-version '$(TAG)'
+
+install.yaml: tools-e2e
+	cd test && $(GO) run ./cmd/cluster build >/dev/null
+	cd test && $(GO) test ./deploy -count=1 -run '^TestInstallFile$$' -update
 
 measure:
 	cd test && $(GO) run ./cmd/measure propagation

@@ -29,7 +29,13 @@ type grpcClient struct {
 // startGRPC starts it, with servers at these addresses.
 func startGRPC(t *testing.T, pods []string) grpcClient {
 	t.Helper()
-	cmd := exec.Command(grpc, append([]string{"dns:///lamp.dock.registry.local:8080"}, pods...)...)
+	return startGRPCFor(t, "dns:///lamp.dock.registry.local:8080", pods)
+}
+
+// startGRPCFor starts it with this target, and with these flags.
+func startGRPCFor(t *testing.T, target string, pods []string, flags ...string) grpcClient {
+	t.Helper()
+	cmd := exec.Command(grpc, slices.Concat(flags, []string{target}, pods)...)
 	cmd.Env = []string{"GODEBUG=netdns=go"}
 	to, err := cmd.StdinPipe()
 	if err != nil {

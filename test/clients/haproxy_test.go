@@ -32,6 +32,42 @@ type haproxy struct {
 // startHAProxy starts one with this nameserver and these more lines for the resolvers.
 func startHAProxy(t *testing.T, nameserver, more string) haproxy {
 	t.Helper()
+	return runHAProxy(t, "by_srv", `
+resolvers epdns
+    nameserver d1 `+nameserver+`
+    `+more+`
+    resolve_retries 3
+    timeout resolve 1s
+    timeout retry 1s
+    hold valid 5s
+    hold obsolete 10s
+    hold nx 10s
+
+backend by_srv
+    balance roundrobin
+    server-template s 60 _http._tcp.lamp.dock.registry.local resolvers epdns check init-addr none resolve-prefer ipv4
+
+backend by_a
+    server-template a 60 lamp.dock.registry.local:8080 resolvers epdns check init-addr none resolve-prefer ipv4
+`)
+}
+
+// haproxyIn is where each takes connections.
+const haproxyIn = "127.0.0.1:8404"
+
+// runHAProxy starts one with these resolvers and backends, of which this one has what comes in.
+func runHAProxy(t *testing.T, backend, sections string) haproxy {
+	t.Helper()
+	return listenHAProxy(t, `
+frontend in
+    bind `+haproxyIn+`
+    default_backend `+backend+`
+`+sections)
+}
+
+// listenHAProxy starts one with these sections behind the usual ones.
+func listenHAProxy(t *testing.T, sections string) haproxy {
+	t.Helper()
 	dir := t.TempDir()
 	h := haproxy{socket: filepath.Join(dir, "stats")}
 	config := filepath.Join(dir, "haproxy.cfg")
@@ -44,28 +80,7 @@ defaults
     timeout connect 5s
     timeout client 5s
     timeout server 5s
-
-resolvers epdns
-    nameserver d1 `+nameserver+`
-    `+more+`
-    resolve_retries 3
-    timeout resolve 1s
-    timeout retry 1s
-    hold valid 5s
-    hold obsolete 10s
-    hold nx 10s
-
-frontend in
-    bind 127.0.0.1:8404
-    default_backend by_srv
-
-backend by_srv
-    balance roundrobin
-    server-template s 60 _http._tcp.lamp.dock.registry.local resolvers epdns check init-addr none resolve-prefer ipv4
-
-backend by_a
-    server-template a 60 lamp.dock.registry.local:8080 resolvers epdns check init-addr none resolve-prefer ipv4
-`), 0o644); err != nil {
+`+sections), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	h.Process = start(t, "haproxy", "-db", "-f", config)
@@ -101,6 +116,7 @@ type server struct {
 	address string
 	running bool
 	admin   int
+	weight  int
 }
 
 func (s server) up() bool { return s.running && s.admin&^named == 0 }
@@ -114,16 +130,17 @@ func (h haproxy) servers(t *testing.T) map[string]server {
 	}
 	servers := map[string]server{}
 	for line := range strings.Lines(out) {
-		// be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state ...
+		// be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight ...
 		f := strings.Fields(line)
-		if len(f) < 7 || f[0] == "#" {
+		if len(f) < 8 || f[0] == "#" {
 			continue
 		}
 		admin, err := strconv.Atoi(f[6])
-		if err != nil {
+		weight, err2 := strconv.Atoi(f[7])
+		if err != nil || err2 != nil {
 			t.Fatalf("the state of a server: %q", line)
 		}
-		servers[f[1]+"/"+f[3]] = server{f[4], f[5] == "2", admin}
+		servers[f[1]+"/"+f[3]] = server{f[4], f[5] == "2", admin, weight}
 	}
 	return servers
 }

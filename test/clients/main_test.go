@@ -34,8 +34,11 @@ const (
 var podsIPv6 = []string{"fd00:10:20::11", "fd00:10:20::12", "fd00:10:20::13", "fd00:10:20::14"}
 
 // built is the directory of programs that were built, and these are their paths. musl is
-// testdata/lookup.c with that library, goLookup is lookup with this Go.
-var built, epdns, musl, goLookup, coreDNS, grpc string
+// testdata/lookup.c with that library, glibc is it with the machine's, goLookup is lookup with this Go.
+var built, epdns, musl, glibc, goLookup, coreDNS, grpc string
+
+// python is Debian's, which has the library that lookup.py needs; there may be others.
+const python = "/usr/bin/python3"
 
 func TestMain(m *testing.M) {
 	netns.Main(netns.Tests{
@@ -46,12 +49,18 @@ func TestMain(m *testing.M) {
 			{Name: "haproxy", Package: "haproxy"},
 			{Name: "prometheus", Package: "prometheus"},
 			{Name: "nft", Package: "nftables"},
+			{Name: "conntrack", Package: "conntrack"},
+			{Name: "nginx", Package: "nginx"},
+			{Name: "drill", Package: "ldnsutils"},
+			{Name: "kdig", Package: "knot-dnsutils"},
+			{Name: "node", Package: "nodejs"},
+			{Name: "javac", Package: "default-jdk-headless"},
 		},
 		Prepare:   prepare,
 		Addresses: append([]string{epdnsIP + "/32", otherIP + "/32", upstreamIP + "/32", pods}, podsIPv6...),
 		Run: func(dir string) (int, error) {
 			built = dir
-			for path, name := range map[*string]string{&epdns: "epdns", &musl: "musl", &goLookup: "lookup", &grpc: "grpc"} {
+			for path, name := range map[*string]string{&epdns: "epdns", &musl: "musl", &glibc: "glibc", &goLookup: "lookup", &grpc: "grpc"} {
 				*path = filepath.Join(dir, name)
 			}
 			// They wait most of the time.
@@ -62,7 +71,11 @@ func TestMain(m *testing.M) {
 			if coreDNS, err = cluster.CoreDNS(context.Background(), cluster.Options{}); err != nil {
 				return 0, err
 			}
-			return m.Run(), nil
+			status := m.Run()
+			if status == 0 {
+				err = allSeen()
+			}
+			return status, err
 		},
 	})
 }
@@ -79,6 +92,15 @@ func prepare(dir string) error {
 	out, err := exec.Command("musl-gcc", "-Wall", "-o", filepath.Join(dir, "musl"), "testdata/lookup.c").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("musl-gcc: %w\n%s", err, out)
+	}
+	if out, err := exec.Command("gcc", "-Wall", "-o", filepath.Join(dir, "glibc"), "testdata/lookup.c").CombinedOutput(); err != nil {
+		return fmt.Errorf("gcc: %w\n%s", err, out)
+	}
+	if out, err := exec.Command("javac", "-d", dir, "testdata/Lookup.java").CombinedOutput(); err != nil {
+		return fmt.Errorf("javac: %w\n%s", err, out)
+	}
+	if out, err := exec.Command(python, "-c", "import dns.resolver").CombinedOutput(); err != nil {
+		return fmt.Errorf("%s needs more: sudo apt-get install python3-dnspython: %w\n%s", python, err, out)
 	}
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "grpc"), ".")
 	build.Dir = "grpc" // which is a module of its own

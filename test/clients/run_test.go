@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,7 +77,13 @@ type manifests string
 
 func (dir manifests) put(t *testing.T, name string, service, slice object) {
 	t.Helper()
-	data, err := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": []object{service, slice}})
+	dir.list(t, name, service, slice)
+}
+
+// list makes these objects all that there is under a name.
+func (dir manifests) list(t *testing.T, name string, items ...object) {
+	t.Helper()
+	data, err := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": items})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,28 +252,42 @@ func serveOther(t *testing.T, ip string, answer dns.HandlerFunc) func() []string
 	}
 }
 
-// servePods takes connections at port 8080 of all pods.
+// servePods serves HTTP at port 8080 of all pods: who was asked.
 func servePods(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp4", ":8080")
 	if err != nil {
 		t.Fatal(err)
 	}
+	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, _ := net.SplitHostPort(fmt.Sprint(r.Context().Value(http.LocalAddrContextKey)))
+		fmt.Fprint(w, host)
+	})}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return // closed
-			}
-			conn.Close()
-		}
+		server.Serve(listener) // until it is closed
 	}()
 	t.Cleanup(func() {
-		listener.Close()
+		server.Close()
 		<-ended
 	})
+}
+
+// whoServes asks this address by HTTP, over a connection of its own, and returns which pod had that,
+// or the status if there was an error.
+func whoServes(address string) (string, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: grace}
+	resp, err := client.Get("http://" + address)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return resp.Status, nil
+	}
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
 }
 
 // resolvConf makes this the resolver's configuration.

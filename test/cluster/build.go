@@ -66,6 +66,7 @@ var controlPlane = []toolset{
 const (
 	coreDNS Component = "coredns"
 	kubectl Component = "kubectl"
+	helm    Component = "helm"
 )
 
 // besides are the toolsets of these, a program each.
@@ -82,6 +83,14 @@ var besides = []toolset{
 		ldflags:  kubernetesVersion,
 		programs: []program{{kubectl, "k8s.io/kubernetes/cmd/kubectl", "about 1 minute"}},
 	},
+	{
+		dir:    "helm",
+		module: "helm.sh/helm/v4",
+		ldflags: func(version string) string {
+			return "-X helm.sh/helm/v4/internal/version.version=" + version
+		},
+		programs: []program{{helm, "helm.sh/helm/v4/cmd/helm", "about 3 minutes"}},
+	},
 }
 
 // CoreDNS returns the path of a CoreDNS, the forwarder that clusters have. It is built unless
@@ -91,6 +100,9 @@ func CoreDNS(ctx context.Context, o Options) (path string, err error) { return b
 // Kubectl returns the path of the kubectl of the API server's release. It is built unless the
 // cache has it.
 func Kubectl(ctx context.Context, o Options) (path string, err error) { return beside(ctx, o, kubectl) }
+
+// Helm returns the path of a Helm. It is built unless the cache has it.
+func Helm(ctx context.Context, o Options) (path string, err error) { return beside(ctx, o, helm) }
 
 func beside(ctx context.Context, o Options, name Component) (path string, err error) {
 	i := slices.IndexFunc(besides, func(t toolset) bool { return t.programs[0].name == name })

@@ -5,7 +5,7 @@
 //	                          <-  kwok                      makes Nodes ready and Pods running
 //
 // The programs are built once from the modules below test/tools and kept in the user's cache
-// directory; [Start] then takes some seconds. [CoreDNS] and [Kubectl] lie there, too, for tests
+// directory; [Start] then takes some seconds. [CoreDNS], [Kubectl] and [Helm] lie there, too, for tests
 // that run them beside a cluster.
 //
 //	c, err := cluster.Start(ctx, cluster.Options{Nodes: 3})

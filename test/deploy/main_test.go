@@ -47,7 +47,16 @@ var (
 
 func TestMain(m *testing.M) {
 	netns.Main(netns.Tests{
-		Programs: []netns.Program{{Name: "getent", Package: "libc-bin"}, {Name: "musl-gcc", Package: "musl-tools"}},
+		Programs: []netns.Program{
+			{Name: "getent", Package: "libc-bin"},
+			{Name: "musl-gcc", Package: "musl-tools"},
+			{Name: "dig", Package: "bind9-dnsutils"},
+			{Name: "busybox", Package: "busybox-static"},
+			{Name: "skopeo", Package: "skopeo"},
+			{Name: "umoci", Package: "umoci"},
+			{Name: "runc", Package: "runc"},
+			{Name: "docker-registry", Package: "docker-registry"},
+		},
 		Prepare: func(dir string) error {
 			if err := cluster.Built(cluster.Options{}); err != nil {
 				return err
@@ -79,6 +88,6 @@ func inside(m *testing.M, dir string) (status int, err error) {
 	if kube, err = cluster.Start(ctx, cluster.Options{Nodes: 3}); err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, kube.Stop()) }()
+	defer func() { err = errors.Join(err, kube.Stop(), stopStrict()) }()
 	return m.Run(), nil
 }

@@ -1,5 +1,6 @@
 // Command lookup looks up with Go's resolver and prints what it found: "lookup host NAME", or
-// ip6, srv or addr. It is built by old releases of Go, too: nothing newer than 1.20 is used.
+// ip6, srv or addr; and with a number after the name, so many times. It is built by old releases
+// of Go, too: nothing newer than 1.20 is used.
 package main
 
 import (
@@ -10,15 +11,25 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"time"
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		log.Fatal("usage: lookup host|ip6|srv|addr NAME")
+	times := 1
+	if len(os.Args) == 4 {
+		times, _ = strconv.Atoi(os.Args[3])
 	}
-	kind, name := os.Args[1], os.Args[2]
+	if len(os.Args) < 3 || len(os.Args) > 4 || times < 1 {
+		log.Fatal("usage: lookup host|ip6|srv|addr NAME [TIMES]")
+	}
 	net.DefaultResolver.PreferGo = true
+	for ; times > 0; times-- {
+		lookup(os.Args[1], os.Args[2])
+	}
+}
+
+func lookup(kind, name string) {
 	ctx := context.Background()
 	var got struct {
 		Go                  string // its release

@@ -26,14 +26,16 @@ const usage = `cluster runs a Kubernetes control plane on loopback: etcd, kube-a
 kube-controller-manager, kube-scheduler and kwok.
 
   cluster up [--keep] [--nodes N]
-      starts a cluster with N Nodes (default 3), prints "export KUBECONFIG=..." and
-      stays until Ctrl-C
+      starts a cluster with N Nodes (default 3), prints "export KUBECONFIG=..." and,
+      where there is no kubectl, a line for one; stays until Ctrl-C
   cluster exec [--keep] [--nodes N] -- CMD ARG...
       starts a cluster with N Nodes (default 0), runs CMD and exits with its status;
       CMD finds kubeconfigs in KUBECONFIG and EPDNS_TEST_KUBECONFIG (administrator),
-      EPDNS_TEST_KUBECONFIG_LIMITED and EPDNS_TEST_KUBECONFIG_NOBODY (no rights yet)
+      EPDNS_TEST_KUBECONFIG_LIMITED and EPDNS_TEST_KUBECONFIG_NOBODY (no rights yet),
+      and the paths of programs in EPDNS_TEST_KUBECTL, of the same release,
+      EPDNS_TEST_COREDNS and EPDNS_TEST_HELM
   cluster build
-      builds the programs, and those that tests run beside a cluster (CoreDNS, kubectl),
+      builds the programs, and those that tests run beside a cluster (CoreDNS, kubectl, Helm),
       unless the cache has them, and prints the cache's directory
 
   --keep     keep the cluster's directory, with its logs
@@ -110,7 +112,14 @@ func up(args []string, stdout, stderr io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	fmt.Fprintf(stdout, "export KUBECONFIG=%s\n", c.Kubeconfig)
-	fmt.Fprintf(stderr, "Paste that line into another shell. Logs are in %s. Ctrl-C ends the cluster.\n", c.Dir)
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		kubectl, err := cluster.Kubectl(ctx, o)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "export PATH=\"$PATH:%s\"\n", filepath.Dir(kubectl))
+	}
+	fmt.Fprintf(stderr, "Paste that into another shell. Logs are in %s. Ctrl-C ends the cluster.\n", c.Dir)
 	for {
 		select {
 		case err := <-c.Died():
@@ -157,6 +166,17 @@ func execute(args []string, stderr io.Writer) (err error) {
 		"EPDNS_TEST_KUBECONFIG_NOBODY":  cluster.Nobody,
 	} {
 		path, err := c.KubeconfigFor(user)
+		if err != nil {
+			return err
+		}
+		cmd.Env = append(cmd.Env, name+"="+path)
+	}
+	for name, build := range map[string]func(context.Context, cluster.Options) (string, error){
+		"EPDNS_TEST_KUBECTL": cluster.Kubectl,
+		"EPDNS_TEST_COREDNS": cluster.CoreDNS,
+		"EPDNS_TEST_HELM":    cluster.Helm,
+	} {
+		path, err := build(context.Background(), o)
 		if err != nil {
 			return err
 		}
