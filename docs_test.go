@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -29,9 +30,10 @@ import (
 //
 // The output must be what follows. Blanks count as one, empty lines at its end as none,
 // and "…" is any text within a line and any lines where it is a line. "status 1" in a
-// comment is how the command ends, "in any order" takes the lines so, and "some of these"
-// takes any of them, one at least. A dig asks port 5300 of "epdns serve", which runs for
-// the page.
+// comment is how the command ends, "in any order" takes the lines so, with "…" some of them,
+// and "some of these" takes any of them, one at least. A dig asks port 5300 of "epdns serve",
+// which runs for the page. Other pages have sections that are run beside the demo, or on a
+// real control plane: see demoSections and TestKubeQuickStart.
 //
 // Each block of yaml must be part of a document in the directory of the configuration,
 // with no annotation less than there.
@@ -40,12 +42,8 @@ import (
 var pageCommand = regexp.MustCompile(`(?m)^epdns\(\) \{ .* "\$@" (--config (\S+/)\S+); \}$`)
 
 func TestPages(t *testing.T) {
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	tested := 0
-	for _, path := range pages {
+	for _, path := range pages(t) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -79,10 +77,85 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// demoSections are the sections whose examples are asked of "epdns demo".
+var demoSections = []struct{ page, heading string }{
+	{"README.md", "epdns"},
+	{"docs/quickstart.md", "On a laptop"},
+}
+
+func TestDemoSections(t *testing.T) {
+	t.Parallel()
+	demo := launch(t, environment(), "demo", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
+	p := page{server: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), demo.demoPrinted(t))}
+	m := regexp.MustCompile(`--server (\S+)`).FindStringSubmatch(demo.stdout.String())
+	if m == nil {
+		t.Fatal("the demo does not say where its HTTP is")
+	}
+	p.http = m[1]
+	for _, s := range demoSections {
+		text, err := os.ReadFile(s.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tested := 0
+		for _, b := range blocks(s.page, string(text)) {
+			if b.heading == s.heading && b.language == "console" {
+				tested++
+				p.console(t, b)
+			}
+		}
+		if tested == 0 {
+			t.Errorf("%s has no example below %q", s.page, s.heading)
+		}
+	}
+}
+
+// TestKubeQuickStart does what the quick start says on a cluster.
+func TestKubeQuickStart(t *testing.T) {
+	const path = "docs/quickstart.md"
+	k := newKube(t)
+	p := page{args: []string{"--kubeconfig", k.config}, kubeconfig: k.config}
+	t.Cleanup(func() {
+		for _, args := range []string{"delete namespace shop", "delete -k deploy/base"} {
+			p.run(t, append([]string{"kubectl"}, strings.Fields(args)...), false)
+		}
+	})
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := 0
+	for _, b := range blocks(path, string(text)) {
+		if b.heading != "Your own cluster, from outside" && b.heading != "In the cluster" {
+			continue
+		}
+		tested++
+		switch b.language {
+		case "console":
+			p.console(t, b)
+		case "sh":
+			for _, words := range shellCommands(strings.Join(b.lines, "\n")) {
+				switch words[0] {
+				case "kubectl":
+					p.run(t, words, false)
+				case "epdns": // serve, with which the console begins
+				case "go", "nslookup": // the program is built; a Pod asks in test/deploy
+				default:
+					t.Errorf("%s: what is %q?", b.where(0), words)
+				}
+			}
+		}
+	}
+	if tested < 5 {
+		t.Errorf("%s has %d blocks about clusters, which cannot be all", path, tested)
+	}
+}
+
 // block is what stands between two fences of a page.
 type block struct {
 	page     string
-	line     int // of the first of its lines
+	heading  string // above it
+	line     int    // of the first of its lines
 	language string
 	lines    []string
 }
@@ -90,13 +163,15 @@ type block struct {
 func (b *block) where(i int) string { return fmt.Sprintf("%s:%d", b.page, b.line+i) }
 
 func blocks(path, text string) (all []block) {
-	inside := false
+	inside, heading := false, ""
 	for i, line := range strings.Split(text, "\n") {
 		language, fence := strings.CutPrefix(line, "```")
 		switch {
 		case fence && !inside:
-			all = append(all, block{page: path, line: i + 2, language: language})
+			all = append(all, block{page: path, heading: heading, line: i + 2, language: language})
 			inside = true
+		case !inside && strings.HasPrefix(line, "#"):
+			heading = strings.TrimLeft(line, "# ")
 		case fence:
 			inside = false
 		case inside:
@@ -166,8 +241,10 @@ func isPart(key string, part, whole any) bool {
 
 // page runs the commands of a page.
 type page struct {
-	args   []string // behind each command
-	server netip.AddrPort
+	args       []string       // behind each command of epdns
+	server     netip.AddrPort // that is asked by dig; one is started if it is not set
+	http       string         // its base URL, where commands have a --server
+	kubeconfig string         // of a real cluster, which may take a moment to follow
 }
 
 func (p *page) console(t *testing.T, b block) {
@@ -182,9 +259,17 @@ func (p *page) console(t *testing.T, b block) {
 		for i++; i < len(b.lines) && !strings.HasPrefix(b.lines[i], "$ "); i++ {
 		}
 		command, comment, _ := strings.Cut(command, " # ")
-		got := p.run(t, strings.Fields(command), strings.Contains(comment, "status 1"))
-		if err := matchLines(b.lines[at+1:i], got, comment); err != nil {
-			t.Errorf("%s: %s: %v, in:\n%s", b.where(at), command, err, strings.Join(got, "\n"))
+		try := func() error {
+			got := p.run(t, strings.Fields(command), strings.Contains(comment, "status 1"))
+			if err := matchLines(b.lines[at+1:i], got, comment); err != nil {
+				return fmt.Errorf("%s: %s: %w, in:\n%s", b.where(at), command, err, strings.Join(got, "\n"))
+			}
+			return nil
+		}
+		if p.kubeconfig != "" {
+			eventually(t, try)
+		} else if err := try(); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -193,6 +278,10 @@ func (p *page) console(t *testing.T, b block) {
 func (p *page) run(t *testing.T, args []string, fails bool) []string {
 	t.Helper()
 	out := ""
+	args[0] = strings.TrimPrefix(args[0], "build/")
+	if at := slices.Index(args, "--server"); at > 0 && p.http != "" {
+		args[at+1] = p.http
+	}
 	switch args[0] {
 	case "epdns":
 		stdout, stderr, code := once(t, environment(), append(args[1:], p.args...)...)
@@ -208,8 +297,19 @@ func (p *page) run(t *testing.T, args []string, fails bool) []string {
 			args[at] = fmt.Sprint(p.server.Port())
 		}
 		out = runDig(t, args[1:]...)
+	case "kubectl":
+		cmd := exec.CommandContext(t.Context(), os.Getenv(clusterTools["kubectl"]), args[1:]...)
+		if t.Context().Err() != nil { // at its end
+			cmd = exec.Command(cmd.Path, args[1:]...)
+		}
+		cmd.Env = environment("KUBECONFIG=" + p.kubeconfig)
+		text, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%q: %v\n%s", args, err, text)
+		}
+		out = string(text)
 	default:
-		t.Errorf("%q is neither epdns nor dig", args[0])
+		t.Errorf("%q is none of epdns, dig and kubectl", args[0])
 	}
 	if out = strings.TrimRight(out, "\n"); out == "" {
 		return nil
@@ -226,6 +326,14 @@ func matchLines(want, got []string, comment string) error {
 		for _, line := range got {
 			if !slices.ContainsFunc(want, func(w string) bool { return matchLine(w, line) }) {
 				return fmt.Errorf("%q is not there", line)
+			}
+		}
+		return nil
+	}
+	if strings.Contains(comment, "in any order") && slices.Contains(want, "…") {
+		for _, line := range want {
+			if line != "…" && !slices.ContainsFunc(got, func(g string) bool { return matchLine(line, g) }) {
+				return fmt.Errorf("%q is missing", line)
 			}
 		}
 		return nil
@@ -282,6 +390,8 @@ func TestMatchLines(t *testing.T) {
 		{"c|a b|e f||d", "", false},
 		{"c|a b|e f||d", "zone a; in any order", true},
 		{"c|a b|e f|d", "in any order", false},
+		{"c|a b|…", "in any order", true},
+		{"c|a c|…", "in any order", false},
 		{"a b|c|d||e f|g", "some of these", true},
 		{"a b|c|d|e f", "some of these", false},
 		{".*|c|d||e f", "", false},
@@ -297,12 +407,8 @@ func TestMatchLines(t *testing.T) {
 
 // Links between pages lead to files and headings that are there.
 func TestPageLinks(t *testing.T) {
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	link := regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
-	for _, path := range append(pages, "README.md", "deploy/README.md") {
+	for _, path := range pages(t) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
