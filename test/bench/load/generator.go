@@ -298,11 +298,18 @@ func (g *Generator) sweep(r *Result, before time.Time) {
 }
 
 // drain takes the replies that are still to come, so that neither the server nor the next
-// measurement has to do with them. At a steady rate they are answers like the others.
+// measurement has to do with them. At a steady rate they are answers like the others, and also
+// those to what was given up are waited for: a server that was held up just now has lost nothing.
 func (g *Generator) drain(r *Result, steady bool) error {
-	before := r.Answers
+	before, patience := r.Answers, g.patience
+	if steady {
+		patience = lostAtLast
+	}
 	began := time.Now()
-	for now := began; len(g.free) < g.outstanding && now.Sub(began) < lostAtLast && (now.Sub(began) < g.patience || now.Sub(g.last) < g.patience); now = time.Now() {
+	for now := began; now.Sub(began) < lostAtLast && (now.Sub(began) < patience || now.Sub(g.last) < patience); now = time.Now() {
+		if len(g.free) == g.outstanding && (!steady || r.Stale >= r.Lost) {
+			break
+		}
 		if err := g.receive(r, steady); err != nil {
 			return err
 		}

@@ -141,7 +141,10 @@ func TestPatience(t *testing.T) {
 }
 
 // slow answers a query only when it was given up.
-type slow struct{ held [][]byte }
+type slow struct {
+	held  [][]byte
+	since []time.Time // of those that are sent later still
+}
 
 func (s *slow) send(messages [][]byte) error {
 	for _, m := range messages {
@@ -173,6 +176,36 @@ func TestStale(t *testing.T) {
 	}
 	if r.Asked < 2 || r.Answers != 0 || r.Lost != r.Asked || r.Stale == 0 || r.Stale >= r.Asked || r.Replies() != r.Stale {
 		t.Errorf("%d asked, %d answered, %d lost, %d stale", r.Asked, r.Answers, r.Lost, r.Stale)
+	}
+}
+
+// held replies 200 ms late, ten times as late as is waited for.
+type held struct{ slow }
+
+func (h *held) send(messages [][]byte) error {
+	h.since = append(h.since, time.Now())
+	return h.slow.send(messages)
+}
+
+func (h *held) recv() ([][]byte, error) {
+	if len(h.since) == 0 || time.Since(h.since[0]) < 10*lostAtOnce {
+		return nil, nil
+	}
+	all := h.held
+	h.held, h.since = nil, nil
+	return all, nil
+}
+
+// A server that is held up when the end comes, loses nothing.
+func TestHeldUp(t *testing.T) {
+	g := newGenerator(&held{}, MaxOutstanding, -1)
+	g.patience = lostAtOnce
+	r, err := g.Pace([]Query{{Wire: wire, Min: header, Max: header}}, 1000, testTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Asked == 0 || r.Replies() != r.Asked {
+		t.Errorf("%d replies to %d queries", r.Replies(), r.Asked)
 	}
 }
 
