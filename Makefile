@@ -39,7 +39,7 @@ test: tools
 # none of the latter passed has failed, whatever it says.
 e2e: tools-e2e
 	cd test && $(GO) run ./cmd/cluster build >/dev/null
-	cd test && $(GO) vet ./... && $(GO) test -count=1 -p 1 ./...
+	cd test && $(GO) vet ./... && $(GO) test -count=1 -p 1 -timeout 20m ./...
 	cd test && $(GO) build -o ../$(BUILD)/cluster ./cmd/cluster
 	@mkdir -p $(BUILD)
 	@set -e; $(BUILD)/cluster exec --nodes 6 -- $(GO) test -race -count=1 -v -run '^TestKube' . >$(BUILD)/e2e.log 2>&1 || { cat $(BUILD)/e2e.log; exit 1; }; \

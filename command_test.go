@@ -100,14 +100,14 @@ func TestMistakes(t *testing.T) {
 		{"state-dir: empty", "serve --state-dir=", 2, []string{"--state-dir is empty"}},
 		{"config: empty", "serve --config=", 2, []string{"--config is empty"}},
 		{"manifests: empty, for others", "lookup a.b --manifests=", 2, []string{"--manifests is empty"}},
-		{"check: arguments", "check shop/web", 2, []string{"shop/web", "epdns check --help"}},
+		{"check: arguments", "check epdns.yaml", 2, []string{"--config epdns.yaml", "--manifests epdns.yaml", "epdns check --help"}},
 		{"check: empty", "check --config=", 2, []string{"--config is empty"}},
 		{"check: no time", "check --timeout 0s", 2, []string{"--timeout"}},
 		{"check: no file", "check --config " + missing, 1, []string{missing, "no such file"}},
 		{"version format", "version -o xml", 2, []string{"--output", "xml"}},
 		{"status: arguments", "status web", 2, []string{"status takes no arguments", "epdns status --help"}},
 		{"status: two servers", "status --server http://127.0.0.1:1 --selector app=dns", 2, []string{"--server", "--selector"}},
-		{"status: no source", "status", 1, []string{"no cluster found", "--kubeconfig"}},
+		{"status: no source", "status", 1, []string{"no cluster found", "--kubeconfig", "--server"}},
 		{"man: no such page", "man lokup", 2, []string{`no page "lokup"; do you mean lookup?`, "epdns.yaml"}},
 		{"man: one page in a directory", "man lookup --dir " + dir, 2, []string{"--dir", "lookup"}},
 		{"man: no directory", "man --dir=", 2, []string{"--dir is empty"}},
@@ -530,7 +530,10 @@ func TestDemo(t *testing.T) {
 			}
 			continue
 		}
-		if rest, ok := strings.CutPrefix(line, "epdns "); ok && strings.HasPrefix(rest, "explain ") {
+		if program, rest, ok := strings.Cut(line, " "); ok && strings.HasPrefix(rest, "explain ") {
+			if _, err := os.Stat(program); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
 			args := strings.Fields(rest)
 			server = args[len(args)-1]
 			stdout, stderr, code := once(t, environment(), args...)

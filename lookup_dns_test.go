@@ -43,10 +43,11 @@ func TestLookupByDNS(t *testing.T) {
 		{"lookup a.b --from 10.0.0.1" + server, 2, []string{"--from", "--subnet"}},
 		{"lookup a.b --zone a" + server, 2, []string{"--server", "--zone"}},
 		{"explain a.b" + server, 2, []string{"--server dns://", "lookup alone", "http://"}},
+		{"status" + server, 2, []string{"--server dns://", "lookup alone", "http://"}},
 		{"watch shop/web" + server, 2, []string{"--server dns://", "lookup alone", "http://"}},
 		{"lookup a.b --server dns://", 2, []string{"--server", `"dns://"`}},
 		{"lookup a.b --server dns://none.invalid", 1, []string{"ask dns://none.invalid", "none.invalid"}},
 		{"lookup a.b --server dns://127.0.0.1:none", 2, []string{"--server"}},
-		{"lookup a.b --server dns://" + closedPort(t), 1, []string{"ask dns://127.0.0.1", "refused"}},
+		{"lookup a.b --server dns://" + closedPort(t), 1, []string{"ask dns://127.0.0.1", "refused", "--listen"}},
 	})
 }

@@ -37,6 +37,17 @@ func TestCheckThrough(t *testing.T) {
 			return m
 		}
 	}
+	zero := func(software string) middle {
+		return func(q, m *dns.Msg, _ bool) *dns.Msg {
+			if q.Question[0].Qclass == dns.ClassCHAOS {
+				m.Answer[0].(*dns.TXT).Txt = []string{software}
+			}
+			for _, rr := range m.Answer {
+				rr.Header().Ttl = 0
+			}
+			return m
+		}
+	}
 	var wg sync.WaitGroup
 	for _, c := range []struct {
 		what   string
@@ -68,6 +79,8 @@ func TestCheckThrough(t *testing.T) {
 			m.Answer[0].Header().Ttl, m.Answer[1].Header().Ttl, m.Answer[2].Header().Ttl = 3600, 3600, 3600
 		}),
 			[]string{"through ADDR: db.data.registry.local A: it keeps this for 3600 s, and epdns says 1 s: docs/forwarders.md has", "warning: through ADDR: whether answers are fresh was not looked at for db.data.registry.local A, which may be kept for longer than there is time; --timeout 1h"}, "1 fault"},
+		{"a TTL of 0", zero("dnsmasq-2.90"), []string{"through ADDR: …: what is over is given once more, with a TTL of 0 s, however old: leave use-stale-cache out"}, "1 fault"},
+		{"the last second of an answer", zero("unbound 1.17.1"), nil, ""},
 		{"a long TTL of what is not there", func(_, m *dns.Msg, _ bool) *dns.Msg {
 			for _, rr := range m.Ns {
 				rr.Header().Ttl = 4

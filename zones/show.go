@@ -25,6 +25,18 @@ func (s *Set) Zones() []ZoneStatus {
 	return out
 }
 
+// VersionOf is what tells one state of a Service that is served from another, by ==. It is nil
+// where none is.
+func (s *Set) VersionOf(k registry.Key) any {
+	key := appendLabel(appendLabel(nil, k.Name), k.Namespace)
+	for i := range s.services {
+		if svc, ok := s.services[i].get(key); ok {
+			return svc
+		}
+	}
+	return nil
+}
+
 // NamesOf are the names of a Service, one for each zone that it is in. The key is that of one
 // that exists.
 func (s *Set) NamesOf(k registry.Key) (names []string) {

@@ -43,3 +43,33 @@ func TestZonesAndNames(t *testing.T) {
 		}
 	}
 }
+
+// A state of a Service is told from another by its version, and what others do does not matter.
+func TestVersionOf(t *testing.T) {
+	b, err := NewBuilder(Config{Zones: []Zone{DefaultZone("a.test."), {Name: "b.test.", Namespaces: []string{"data"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, api := registry.Key{Namespace: "shop", Name: "web"}, registry.Key{Namespace: "shop", Name: "api"}
+	build := func(exists bool, keys ...registry.Key) *Set {
+		var changed []*registry.Service
+		for _, k := range keys {
+			changed = append(changed, &registry.Service{Key: k, Exists: exists, Object: &registry.Object{}})
+		}
+		return b.Build(changed, time.Unix(1_800_000_000, 0))
+	}
+	if v := b.Last().VersionOf(web); v != nil {
+		t.Errorf("before anything is read: %v", v)
+	}
+	first := build(true, web, api)
+	second := build(true, web)
+	if first.VersionOf(web) == nil || first.VersionOf(web) == second.VersionOf(web) {
+		t.Error("a Service that has changed has the version of before")
+	}
+	if first.VersionOf(api) != second.VersionOf(api) {
+		t.Error("a Service that has not changed has another version")
+	}
+	if v := build(false, web).VersionOf(web); v != nil {
+		t.Errorf("a Service that is gone has %v", v)
+	}
+}

@@ -57,7 +57,12 @@ The exit status is 1 if there is a mistake, else 0.`,
 		Example: `  epdns check --config epdns.yaml
   epdns check --manifests ./manifests
   epdns check --through 10.96.0.10`,
-		Args: noArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return usagef("check takes no arguments: do you mean --config %s or --manifests %s? (see %s --help)", args[0], args[0], cmd.CommandPath())
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fl := cmd.Flags()
@@ -104,9 +109,9 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	defer cancel(nil)
 	late := time.AfterFunc(f.timeout, func() { cancel(context.DeadlineExceeded) }) // to read
 	defer late.Stop()
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := &lateLog{Handler: slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})}
 	s.source.partial = true
-	source, err := s.source.open(ctx, log)
+	source, err := s.source.open(ctx, slog.New(log))
 	if bad := (manifest.Faults)(nil); errors.As(err, &bad) {
 		for _, f := range bad {
 			fmt.Fprintln(out, f.Place())
@@ -115,12 +120,13 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	} else if err != nil {
 		return err
 	}
-	p, err := newPipeline(source, s.zones, log, registry.AnnotationPrefix(s.prefix))
+	p, err := newPipeline(source, s.zones, slog.New(log.Handler), registry.AnnotationPrefix(s.prefix))
 	if err != nil {
 		return err
 	}
-	err = p.once(ctx, func() error {
+	err = readOnce(ctx, p, cmd, func() error {
 		late.Stop()
+		log.begun.Store(true)
 		services := allServices(p)
 		found += checkServices(out, p, s, services)
 		if resolver.IsValid() {
@@ -242,13 +248,10 @@ func tooMany(svc *registry.Service, store *zones.Store, in []zones.Zone) (text s
 	}
 	most := bindMax
 	for _, z := range in {
-		name := svc.Name + "." + svc.Namespace + "."
-		if z.Layout == zones.Kubernetes {
-			name += "svc."
-		}
+		name := serviceName(svc.Key, z)
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 			var q lookupQuestion
-			if q.setName(name+z.Name) != nil || q.setFrom("") != nil {
+			if q.setName(name) != nil || q.setFrom("") != nil {
 				continue // a name that cannot be asked for
 			}
 			q.qtype = qtype

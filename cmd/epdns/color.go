@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -50,6 +51,16 @@ func terminal(w io.Writer) *os.File {
 		return f
 	}
 	return nil
+}
+
+// harmless is a text from elsewhere on a line, without what a terminal acts on.
+func harmless(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // style is how a text looks: parameters of the control function SGR (ECMA-48, 8.3.117).

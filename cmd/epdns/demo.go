@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -143,7 +144,7 @@ func show(ctx context.Context, p *pipeline, listen string, addr netip.AddrPort, 
 	}
 	fmt.Fprintf(w, "\n# all of it\n%s\n", dig("+answer", "registry.local AXFR"))
 	if url != "" {
-		fmt.Fprintf(w, "\n# why an answer is as it is, step by step (lookup and watch take --server, too)\nepdns explain web.shop.registry.local --from 10.244.1.21 --server %s\n", url)
+		fmt.Fprintf(w, "\n# why an answer is as it is, step by step (lookup and watch take --server, too)\n%s explain web.shop.registry.local --from 10.244.1.21 --server %s\n", thisProgram(), url)
 		fmt.Fprintf(w, "\n# what it knows and does, for a browser\n%s/\n", url)
 	}
 	fmt.Fprint(w, "\nCtrl-C ends it.\n")
@@ -174,4 +175,12 @@ func answer(ctx context.Context, w io.Writer, addr netip.AddrPort, name, typ, sh
 		fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(rr.String(), "\t", " "))
 	}
 	return nil
+}
+
+// thisProgram is how this program is run once more from the same directory.
+func thisProgram() string {
+	if strings.Contains(os.Args[0], "/go-build") {
+		return "go run ./cmd/epdns"
+	}
+	return os.Args[0]
 }

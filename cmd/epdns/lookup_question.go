@@ -249,7 +249,7 @@ func extendedErrorText(e *dns.EDNS0_EDE) string {
 		s = "unknown"
 	}
 	if e.ExtraText != "" {
-		s += ": " + e.ExtraText
+		s += ": " + harmless(e.ExtraText) // of whoever answers
 	}
 	return s
 }

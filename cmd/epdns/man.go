@@ -249,6 +249,7 @@ func (r *roff) exitStatus() {
 	r.item("0", "All went well, also if it was ended by SIGTERM or Ctrl-C.")
 	r.item("1", "A file, the network or a right is not as it should be, or something was found that is not.")
 	r.item("2", "The arguments are wrong.")
+	r.item("141", "Who read the output has gone.")
 }
 
 func (r *roff) seeAlso(pages ...string) {

@@ -108,8 +108,27 @@ type view struct {
 	Parts   []string
 	Version any
 
+	// Make, unless nil, makes Data: what takes long is not made where Version is the same.
+	Make func(context.Context) (any, error)
+
 	Live string // the URL of the stream of that
 	Head *pageStatus
+}
+
+// viewSince makes what a URL shows, without Parts and Data if its Version is the one before.
+func (g *page) viewSince(ctx context.Context, of viewOf, u *url.URL, before any) (*view, error) {
+	v, err := of(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	if v.Version != nil && v.Version == before {
+		v.Parts = nil
+		return v, nil
+	}
+	if v.Make != nil {
+		v.Data, err = v.Make(ctx)
+	}
+	return v, err
 }
 
 // head is what the head of each page shows.
@@ -128,7 +147,7 @@ func (g *page) serveRoot(w http.ResponseWriter, r *http.Request) {
 	}
 	protect(w)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, `epdns %s, a DNS server.
+	fmt.Fprint(w, `epdns, a DNS server.
 
 /livez, /readyz   whether it works, and whether it is ready (/readyz?verbose)
 /metrics          for Prometheus
@@ -136,7 +155,7 @@ func (g *page) serveRoot(w http.ResponseWriter, r *http.Request) {
 The status page is for this machine only, and so are /status.json, /watch, /lookup and /explain.
 From elsewhere: kubectl port-forward POD 9153, or ssh -L 9153:localhost:9153 HOST, and then
 http://localhost:9153/. "httpDetails: true" in the configuration opens them to all who get here.
-`, g.build.Version)
+`)
 }
 
 // overview is the first page.
@@ -210,7 +229,7 @@ func (g *page) look() {
 func (g *page) serveView(of viewOf) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		g.look()
-		v, err := of(r.Context(), r.URL)
+		v, err := g.viewSince(r.Context(), of, r.URL, nil)
 		if err != nil {
 			v = &view{Title: "Error", Template: "error", Status: statusOf(err), Data: err.Error()}
 			if v.Status == http.StatusServiceUnavailable {
@@ -264,9 +283,13 @@ func (g *page) serveLive(w http.ResponseWriter, r *http.Request) {
 		badRequest(w, fmt.Errorf("parameter %q: %q is no page", "view", cut(path[1:])))
 		return
 	}
-	v, err := of(r.Context(), &u)
+	v, err := g.viewSince(r.Context(), of, &u, nil)
 	if err != nil {
 		http.Error(w, err.Error(), statusOf(err))
+		return
+	}
+	if len(v.Parts) == 0 {
+		badRequest(w, fmt.Errorf("parameter %q: nothing changes on %q while it is looked at", "view", path[1:]))
 		return
 	}
 	protect(w)
@@ -281,22 +304,19 @@ func (g *page) serveLive(w http.ResponseWriter, r *http.Request) {
 		_, err := w.Write(b)
 		return err == nil && control.Flush() == nil
 	}
-	g.live(r.Context(), v, func() (*view, error) { return of(r.Context(), &u) }, send)
+	g.live(r.Context(), v, func(before any) (*view, error) { return g.viewSince(r.Context(), of, &u, before) }, send)
 }
 
-func (g *page) live(ctx context.Context, v *view, again func() (*view, error), send func([]byte) bool) {
+func (g *page) live(ctx context.Context, v *view, since func(before any) (*view, error), send func([]byte) bool) {
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()
-	sent, silent := map[string]string{}, time.Now()
-	var version any = -1
+	sent, silent, gone := map[string]string{}, time.Now(), false
+	var version any
 	for {
 		g.look()
 		if v != nil {
 			v.Head = g.head()
-			if v.Version != nil && v.Version == version {
-				v.Parts = nil
-			}
-			version = v.Version
+			version, gone = v.Version, false
 			news, err := v.news(sent)
 			if err != nil {
 				g.http.log.Error("make a part of a page", "error", err)
@@ -321,11 +341,16 @@ func (g *page) live(ctx context.Context, v *view, again func() (*view, error), s
 		case <-tick.C:
 		}
 		var err error
-		if v, err = again(); err != nil {
+		if v, err = since(version); err == nil {
+			continue
+		}
+		v = nil // it may be back, or there may be a place to make it
+		if statusOf(err) == http.StatusNotFound && !gone {
+			gone, version = true, nil
+			clear(sent) // whatever comes then is news
 			if !send(appendEvent(nil, "gone", nil)) {
 				return
 			}
-			v = nil // it may be back
 		}
 	}
 }

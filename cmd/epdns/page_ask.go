@@ -232,6 +232,9 @@ func (g *page) asker(text string) (netip.Addr, error) {
 	}
 	if key, err := parseService(text); err == nil {
 		svc := g.p.registry.Snapshot(key.Namespace, key.Name)
+		if svc == nil {
+			return netip.Addr{}, fmt.Errorf("there is no Service %v", key)
+		}
 		for _, m := range svc.Members() {
 			if m.Ready && m.Addr.IsValid() {
 				return m.Addr, nil

@@ -142,6 +142,13 @@ func (g *page) services(_ context.Context, u *url.URL) (*view, error) {
 		return nil, badParameter("show", fmt.Errorf("%q is not known", cut(x.Show)))
 	}
 	all, version := g.directory.services()
+	v := &view{Title: "Services", Nav: "services", Template: "services", Parts: []string{"services-list"}, Version: version}
+	v.Make = func(context.Context) (any, error) { return x, g.find(x, all, which, par["page"]) }
+	return v, nil
+}
+
+// find fills in the Services that are looked for.
+func (g *page) find(x *servicesView, all []listedService, which int, page string) (err error) {
 	words := strings.Fields(strings.ToLower(x.Query))
 	var found []*listedService
 	for i := range all {
@@ -156,14 +163,14 @@ func (g *page) services(_ context.Context, u *url.URL) (*view, error) {
 		}
 	}
 	var from, to int
-	if x.pages, from, to, err = pagesOf(par["page"], len(found), servicesPerPage, query); err != nil {
-		return nil, err
+	if x.pages, from, to, err = pagesOf(page, len(found), servicesPerPage, query); err != nil {
+		return err
 	}
 	x.All, x.Found = len(all), len(found)
 	for _, l := range found[from:to] {
 		x.Rows = append(x.Rows, g.serviceRow(l))
 	}
-	return &view{Title: "Services", Nav: "services", Template: "services", Parts: []string{"services-list"}, Version: version, Data: x}, nil
+	return nil
 }
 
 func (g *page) serviceRow(l *listedService) serviceRow {
@@ -241,7 +248,7 @@ type serviceView struct {
 }
 
 // service is one that a URL asks for.
-func (g *page) service(ctx context.Context, u *url.URL) (*view, error) {
+func (g *page) service(_ context.Context, u *url.URL) (*view, error) {
 	par, err := parameters(u, "name", "page")
 	if err != nil {
 		return nil, errorOf(http.StatusBadRequest, err)
@@ -254,7 +261,22 @@ func (g *page) service(ctx context.Context, u *url.URL) (*view, error) {
 	if svc == nil {
 		return nil, errorOf(http.StatusNotFound, fmt.Errorf("there is no Service %v", key))
 	}
-	l := listedService{Service: svc}
+	set := g.p.zones.Load()
+	v := &view{Title: key.String(), Nav: "services", Template: "service", Parts: []string{"service-head", "service-endpoints"}, Version: serviceVersion{svc, set.VersionOf(key)}}
+	v.Make = func(ctx context.Context) (any, error) { return g.serviceView(ctx, svc, set, par["page"]) }
+	return v, nil
+}
+
+// serviceVersion is another one where there is something else to show of a Service. It has two
+// sides: what is answered comes a moment after what is known.
+type serviceVersion struct {
+	known  *registry.Service
+	served any
+}
+
+// serviceView is what there is to show of one.
+func (g *page) serviceView(ctx context.Context, svc *registry.Service, set *zones.Set, page string) (_ *serviceView, err error) {
+	key, l := svc.Key, listedService{Service: svc}
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints.Len() {
 			if l.total++; slice.Endpoints.Ready(i) {
@@ -262,7 +284,6 @@ func (g *page) service(ctx context.Context, u *url.URL) (*view, error) {
 			}
 		}
 	}
-	set := g.p.zones.Load()
 	x := &serviceView{Key: key, Row: g.serviceRow(&l), Names: set.NamesOf(key)}
 	for _, p := range zones.Problems(svc) {
 		x.Problems = append(x.Problems, p.String())
@@ -282,8 +303,8 @@ func (g *page) service(ctx context.Context, u *url.URL) (*view, error) {
 		if err != nil {
 			return nil, err
 		}
+		defer done()
 		e := explainToNobody(set, x.Names[0])
-		done()
 		endpoints, x.Slices = e.Endpoints, e.Slices
 		for _, k := range e.Knobs {
 			if k.IsSet() {
@@ -295,17 +316,12 @@ func (g *page) service(ctx context.Context, u *url.URL) (*view, error) {
 		return cmp.Or(strings.Compare(a.Region, b.Region), strings.Compare(a.Zone, b.Zone), strings.Compare(a.Node, b.Node), strings.Compare(a.Pod, b.Pod))
 	})
 	var from, to int
-	if x.pages, from, to, err = pagesOf(par["page"], len(endpoints), endpointsPerPage, url.Values{"name": {key.String()}}); err != nil {
+	if x.pages, from, to, err = pagesOf(page, len(endpoints), endpointsPerPage, url.Values{"name": {key.String()}}); err != nil {
 		return nil, err
 	}
-	x.Count, x.Rows = len(endpoints), endpoints[from:to]
-	return &view{Title: key.String(), Nav: "services", Template: "service", Parts: []string{"service-head", "service-endpoints"}, Version: serviceVersion{svc, g.p.config.at.Load()}, Data: x}, nil
-}
-
-// serviceVersion is another one where there is something else to show of a Service.
-type serviceVersion struct {
-	svc    *registry.Service
-	config int64 // when one was put in force
+	// A copy: a page that is looked at would keep all of them.
+	x.Count, x.Rows = len(endpoints), slices.Clone(endpoints[from:to])
+	return x, nil
 }
 
 // explainToNobody explains the addresses of a name to one of whom nothing is known.

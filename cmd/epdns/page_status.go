@@ -324,7 +324,7 @@ func (g *page) serveStatusOrPage(w http.ResponseWriter, r *http.Request) {
 	g.serveStatus(w, r)
 }
 
-// sentence is the state for people.
+// Sentence is the state for people.
 func (s *pageStatus) Sentence() string {
 	switch s.State {
 	case "stopping":

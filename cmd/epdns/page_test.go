@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -228,6 +229,7 @@ func TestPages(t *testing.T) {
 		{"/ask?name=a..b", 400, []string{"Name: ", "a label is empty"}},
 		{"/ask?name=shop/web&type=AXFR", 400, []string{"Type: AXFR is a transfer"}},
 		{"/ask?name=shop/web&from=mars", 400, []string{"Who asks: ", "is no address, and no Node, zone, region or Service that is known"}},
+		{"/ask?name=shop/web&from=shop/nope", 400, []string{"Who asks: ", "there is no Service shop/nope"}},
 		{"/ask?name=shop/web&from=shop/down", 400, []string{"Who asks: ", "no endpoint of Service shop/down is ready"}},
 		{"/ask?name=shop/web&subnet=x", 400, []string{"For whom: ", "is no prefix"}},
 		{"/ask?from=n1", 200, []string{"Which name?"}},
@@ -238,6 +240,9 @@ func TestPages(t *testing.T) {
 		{"/page/page.html", 404, nil},
 		{"/page/..%2fpage.go", 404, nil},
 		{"/live?view=nope", 400, []string{`"nope" is no page`}},
+		{"/live?view=ask&name=shop/web", 400, []string{"nothing changes on"}},
+		{"/live?view=service&name=shop/web&page=0", 400, []string{"no number of a page"}},
+		{"/live?view=service&name=shop/nope", 404, []string{"there is no Service"}},
 		{"/live?view=services&page=0", 400, []string{"no number of a page"}},
 		{"/status", 303, nil},
 		{"/status.json?a=b", 400, []string{"is not known"}},
@@ -516,6 +521,97 @@ func TestLive(t *testing.T) {
 	await(t, one, "gone", "")
 	f.services.Put(serviceObject("shop", "web", nil))
 	await(t, one, "service-endpoints", "10.0.1.9")
+	f.services.Delete(serviceObject("shop", "web", nil))
+	await(t, one, "gone", "")
+	f.services.Put(serviceObject("shop", "web", nil)) // as it was
+	await(t, one, "service-endpoints", "10.0.1.9")
+}
+
+// Whoever looks at something is told once that it is gone, and all of it when it is back. That
+// others are asking is no reason to say so.
+func TestLiveGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := newPipeline(&fed{}, zones.Config{Zones: []zones.Zone{zones.DefaultZone("registry.local")}}, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dns, err := dnsserver.Listen(dnsserver.Config{Listen: []string{"127.0.0.1:0"}}, p.zones, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dns.Close()
+		there := func() *view { return &view{Parts: []string{"services-list"}, Version: 7, Data: &servicesView{}} }
+		gone := errorOf(http.StatusNotFound, io.EOF)
+		errs := []error{errBusy, nil, gone, gone, errBusy, gone, nil}
+		var events []string
+		n := 0
+		ctx, stop := context.WithCancel(t.Context())
+		newHTTP(p, dns, quiet).page.live(ctx, there(), func(before any) (*view, error) {
+			if n++; n > len(errs) {
+				stop()
+				return &view{Version: before}, nil
+			}
+			if want := []any{7, 7, 7, nil, nil, nil, nil}[n-1]; before != want {
+				t.Errorf("%d: what was shown before is %v, want %v", n, before, want)
+			}
+			if errs[n-1] != nil {
+				return nil, errs[n-1]
+			}
+			if v := there(); v.Version != before {
+				return v, nil
+			}
+			return &view{Version: before}, nil
+		}, func(b []byte) bool {
+			if b[0] == ':' {
+				return true // only that it is alive
+			}
+			events = append(events, fmt.Sprintf("%d gone %t, list %t", n, strings.Contains(string(b), "event: gone"), strings.Contains(string(b), `"services-list"`)))
+			return true
+		})
+		if want := []string{"0 gone false, list true", "3 gone true, list false", "7 gone false, list true"}; !slices.Equal(events, want) {
+			t.Errorf("%q, want %q", events, want)
+		}
+	})
+}
+
+// What takes long of a page that is looked at is made where there is something else to show, and
+// not else.
+func TestViewSince(t *testing.T) {
+	f := &fed{begin: shop}
+	h, p := pageOf(t, f)
+	for path, of := range map[string]viewOf{"/services?q=web": h.page.services, "/service?name=shop/web": h.page.service} {
+		u, err := url.Parse(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		since := func(before any) *view {
+			t.Helper()
+			v, err := h.page.viewSince(t.Context(), of, u, before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		first := since(nil)
+		if first.Data == nil || len(first.Parts) == 0 {
+			t.Fatalf("%s: at first there is %+v", path, first)
+		}
+		if again := since(first.Version); again.Data != nil || len(again.Parts) > 0 {
+			t.Errorf("%s: it is made again though nothing has changed: %+v", path, again)
+		}
+		before := p.publishes.Load()
+		f.slices.Put(sliceObject("shop", "web", "10.0.1.1", fmt.Sprintf("10.0.9.%d", before)))
+		for end := time.Now().Add(grace); p.publishes.Load() == before; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the change is not answered")
+			}
+		}
+		for end := time.Now().Add(grace); since(first.Version).Data == nil; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: it is not made again though something has changed", path)
+			}
+		}
+	}
 }
 
 // Only so many streams are open at a time, and there is room again when one has ended.
@@ -563,8 +659,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// Where too many connections are open, those that nobody asks on are closed, and probes get
-// through.
+// Where too many connections are open, those that nobody asks on are closed, though something
+// may have come over them, and probes get through.
 func TestConnectionsAreBounded(t *testing.T) {
 	h, _ := pageOf(t, &fed{begin: shop})
 	var all []net.Conn
@@ -574,6 +670,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
+		fmt.Fprint(c, "GET /livez HTTP/1.1\r\n")
 		all = append(all, c)
 	}
 	if status, _, _ := get(t, h, "/livez"); status != http.StatusOK {
@@ -584,7 +681,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("the first one: %v", err)
 	}
 	last := all[len(all)-1]
-	fmt.Fprint(last, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	fmt.Fprint(last, "Host: localhost\r\n\r\n")
 	last.SetReadDeadline(time.Now().Add(grace))
 	if line, err := bufio.NewReader(last).ReadString('\n'); err != nil || line != "HTTP/1.1 200 OK\r\n" {
 		t.Errorf("the last one: %q %v", line, err)
@@ -600,11 +697,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestConnectionsInUseStay(t *testing.T) {
 	var said bytes.Buffer
 	r := newHTTPRoom(slog.New(slog.NewTextHandler(&said, nil)))
-	pipe := func(state http.ConnState) net.Conn {
+	pipe := func() net.Conn {
 		c, other := net.Pipe()
 		t.Cleanup(func() { other.Close() })
 		r.note(c, http.StateNew)
-		r.note(c, state)
+		r.note(c, http.StateActive)
 		return c
 	}
 	closed := func(c net.Conn) bool {
@@ -614,15 +711,15 @@ func TestConnectionsInUseStay(t *testing.T) {
 	}
 	var all []net.Conn
 	for range maxHTTPConnections {
-		all = append(all, pipe(http.StateActive))
+		all = append(all, pipe())
 	}
-	if c := pipe(http.StateActive); !closed(c) {
+	if c := pipe(); !closed(c) {
 		t.Error("there is one more than may be")
 	}
 	r.note(all[5], http.StateIdle)
 	time.Sleep(time.Millisecond)
 	r.note(all[3], http.StateIdle)
-	if c := pipe(http.StateActive); closed(c) || !closed(all[5]) || closed(all[3]) {
+	if c := pipe(); closed(c) || !closed(all[5]) || closed(all[3]) {
 		t.Error("not the one that was idle for longest has made room")
 	}
 	r.note(all[5], http.StateClosed)

@@ -99,10 +99,21 @@ func speaksNoHTTP(err error) bool {
 	return errors.Is(err, io.EOF) || odd || errors.As(err, &timeout) && timeout.Timeout()
 }
 
+// advised is an error of a request to a server, with what to do where that is known.
+func advised(ctx context.Context, err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		err = fmt.Errorf("%w; is epdns running there? What is meant is the address of --http", err)
+	}
+	if ctx.Err() == nil && speaksNoHTTP(err) {
+		err = fmt.Errorf("no HTTP there (%w): is it the address of --http?", err)
+	}
+	return err
+}
+
 // get asks for a page of this media type. Whatever else comes is an error.
 func (r *remote) get(ctx context.Context, path string, query url.Values, mediaType string) (io.ReadCloser, error) {
-	if r.byDNS() {
-		return nil, usagef("--server %v: lookup alone can ask by DNS; give the URL of its HTTP address, such as http://127.0.0.1:9153", r)
+	if err := r.needsHTTP(); err != nil {
+		return nil, err
 	}
 	u := r.base.JoinPath(path)
 	u.RawQuery = query.Encode()
@@ -116,18 +127,12 @@ func (r *remote) get(ctx context.Context, path string, query url.Values, mediaTy
 		if e := (*url.Error)(nil); errors.As(err, &e) {
 			err = e.Err // without the whole URL
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			err = fmt.Errorf("%w; is epdns running there? What is meant is the address of --http", err)
-		}
-		if ctx.Err() == nil && speaksNoHTTP(err) {
-			err = fmt.Errorf("no HTTP there (%w): is it the address of --http?", err)
-		}
-		return nil, lostError{fmt.Errorf("ask %v: %w", r, err)}
+		return nil, lostError{fmt.Errorf("ask %v: %w", r, advised(ctx, err))}
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
-		err := fmt.Errorf("ask %v for %s: %s: %s", r, path, resp.Status, strings.TrimSpace(string(b)))
+		err := fmt.Errorf("ask %v for %s: %s: %s", r, path, resp.Status, harmless(strings.Join(strings.Fields(string(b)), " ")))
 		if resp.StatusCode >= 500 {
 			return nil, lostError{err}
 		}

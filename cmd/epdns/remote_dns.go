@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 
 	"github.com/miekg/dns"
 )
@@ -17,12 +18,21 @@ import (
 // byDNS says whether a server is asked by DNS, and not by HTTP.
 func (r *remote) byDNS() bool { return r.base.Scheme == "dns" }
 
-// lookupDNS asks once, over UDP and, if the reply says so, over TCP.
+// needsHTTP is the error where a server is to be asked by DNS what only HTTP has.
+func (r *remote) needsHTTP() error {
+	if !r.byDNS() {
+		return nil
+	}
+	return usagef("--server %v: lookup alone can ask by DNS; give the URL of its HTTP address, such as http://127.0.0.1:9153", r)
+}
+
+// lookupDNS asks each address once until one answers, over UDP and, if the reply says so, over
+// TCP.
 func (r *remote) lookupDNS(ctx context.Context, q lookupQuestion) (*dns.Msg, error) {
 	if !q.from.IsLoopback() {
 		return nil, usagef("--from: asked by DNS, the server sees from where; --subnet can say for whom")
 	}
-	to, err := r.resolve(ctx)
+	all, err := r.resolve(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask %v: %w", r, err)
 	}
@@ -35,28 +45,38 @@ func (r *remote) lookupDNS(ctx context.Context, q lookupQuestion) (*dns.Msg, err
 		return nil, fmt.Errorf("ask %v: %w", r, err)
 	}
 	m.Id = dns.Id()
-	reply, cut, err := (&asker{to: to}).exchange(ctx, m)
-	if cut && err != nil {
-		err = fmt.Errorf("over TCP, since the reply over UDP is cut: %w", err)
+	for _, to := range all {
+		var reply *dns.Msg
+		var cut bool
+		if reply, cut, err = (&asker{to: to}).exchange(ctx, m); err == nil {
+			return reply, nil
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			err = fmt.Errorf("%w; is epdns running there? What is meant is the address of --listen", err)
+		}
+		if cut {
+			err = fmt.Errorf("over TCP, since the reply over UDP is cut: %w", err)
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("ask %v: %w", r, err)
-	}
-	return reply, nil
+	return nil, fmt.Errorf("ask %v: %w", r, err)
 }
 
-// resolve finds the address. The port is 53 unless it is given.
-func (r *remote) resolve(ctx context.Context) (netip.AddrPort, error) {
+// resolve finds the addresses, of which not each need be listened at: of localhost, most have
+// two. The port is 53 unless it is given.
+func (r *remote) resolve(ctx context.Context) (all []netip.AddrPort, err error) {
 	port, err := net.DefaultResolver.LookupPort(ctx, "udp", cmp.Or(r.base.Port(), "53"))
 	if err != nil {
-		return netip.AddrPort{}, err
+		return nil, err
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", r.base.Hostname())
 	if err != nil {
-		return netip.AddrPort{}, err
+		return nil, err
 	}
 	if len(addrs) == 0 {
-		return netip.AddrPort{}, errors.New("it has no address")
+		return nil, errors.New("it has no address")
 	}
-	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(port)), nil
+	for _, a := range addrs {
+		all = append(all, netip.AddrPortFrom(a.Unmap(), uint16(port)))
+	}
+	return all, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"epdns/registry/kube"
 )
@@ -96,6 +98,9 @@ func (f *statusFlags) run(cmd *cobra.Command) error {
 	}
 	out.wide = f.output.form == "wide"
 	server, err := f.ask.remote(cmd, "selector")
+	if err == nil && server != nil {
+		err = server.needsHTTP()
+	}
 	if err != nil {
 		return err
 	}
@@ -126,7 +131,7 @@ func (f *statusFlags) run(cmd *cobra.Command) error {
 			continue
 		}
 		unready++
-		if why := cmp.Or(s.Error, strings.Join(s.Why, "; ")); why != "" && !strings.HasPrefix(f.output.form, "json") {
+		if why := cmp.Or(s.Error, strings.Join(s.Why, "; ")); why != "" && (f.output.form == "table" || f.output.form == "wide") {
 			sayer(cmd)("%s: %s", s.name(), why)
 		}
 	}
@@ -149,6 +154,9 @@ func (f *statusFlags) pods(ctx context.Context) (all []seenServer, err error) {
 		return nil, asFlag(err)
 	}
 	api, err := kube.NewAPI(kube.Config{Kubeconfig: f.ask.source.kubeconfig, Context: f.ask.source.context})
+	if errors.Is(err, kube.ErrNoCluster) {
+		return nil, fmt.Errorf("%w; give --kubeconfig FILE, or --server URL to ask a running epdns", kube.ErrNoCluster)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -168,43 +176,49 @@ func (f *statusFlags) pods(ctx context.Context) (all []seenServer, err error) {
 		return nil, fmt.Errorf("%v: no Pod with %s in %s; deploy/README.md tells how to install epdns (--namespace and --selector look elsewhere)", api, f.selector, in)
 	}
 	all = make([]seenServer, len(pods))
-	done := make(chan struct{})
+	var g errgroup.Group
+	g.SetLimit(mostAsked)
 	for i, pod := range pods {
 		all[i] = seenServer{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Node}
-		go func() {
-			defer func() { done <- struct{}{} }()
-			if pod.Phase != "Running" {
-				all[i].Error = "the Pod is " + cmp.Or(pod.Phase, "not known to run")
-				return
-			}
+		if pod.Phase != "Running" {
+			all[i].Error = "the Pod is " + cmp.Or(pod.Phase, "not known to run")
+			continue
+		}
+		g.Go(func() error {
 			u, client := api.Proxy(pod, cmp.Or(pod.Ports["http"], defaultHTTPPort))
 			all[i].ask(ctx, u, client)
-		}()
+			return nil
+		})
 	}
-	for range pods {
-		<-done
-	}
+	g.Wait()
 	slices.SortFunc(all, func(a, b seenServer) int { return strings.Compare(a.name(), b.name()) })
 	return all, nil
 }
 
+// mostAsked is how many are asked at a time: all of it goes through the API server, and there
+// may be one on each node.
+const mostAsked = 20
+
 // defaultHTTPPort is that of /metrics where nothing else is set.
 const defaultHTTPPort = 9153
 
-// ask has a server tell of itself.
+// ask has a server tell of itself. Whoever may make a Pod with the label can be that server.
 func (s *seenServer) ask(ctx context.Context, base *url.URL, client *http.Client) {
 	code, ready, err := fetchText(ctx, client, base, "readyz", "verbose")
 	if err == nil && code != http.StatusOK && code != http.StatusServiceUnavailable || err == nil && !strings.Contains(ready, "[") {
 		err = fmt.Errorf("/readyz says %d: %s", code, firstLine(ready))
 	}
+	if err != nil && s.URL != "" { // else it is the API server that was asked
+		err = advised(ctx, err)
+	}
 	if err != nil {
-		s.Error = err.Error()
+		s.Error = harmless(err.Error())
 		return
 	}
 	s.Ready = code == http.StatusOK
 	for line := range strings.Lines(ready) {
 		if why, ok := strings.CutPrefix(line, "[-]"); ok {
-			s.Why = append(s.Why, strings.TrimSpace(why))
+			s.Why = append(s.Why, harmless(strings.TrimSpace(why)))
 		}
 	}
 	code, text, err := fetchText(ctx, client, base, "metrics", "")
@@ -212,11 +226,11 @@ func (s *seenServer) ask(ctx context.Context, base *url.URL, client *http.Client
 		err = fmt.Errorf("/metrics says %d: %s", code, firstLine(text))
 	}
 	if err != nil {
-		s.Error = err.Error()
+		s.Error = harmless(err.Error())
 		return
 	}
 	m := readMetrics(text)
-	s.Version = metricLabel(text, "epdns_build_info", "version")
+	s.Version = cell(metricLabel(text, "epdns_build_info", "version"))
 	s.Synced, s.Restored, s.Stale = m["epdns_synced"] == 1, m["epdns_state_restored"] == 1, m["epdns_stale"] == 1
 	s.Age = m["epdns_answers_age_seconds"]
 	s.Services, s.Serial, s.Problems = int(m["epdns_services"]), uint32(m["epdns_zone_serial"]), int(m["epdns_annotation_problems"])
@@ -246,8 +260,13 @@ func fetchText(ctx context.Context, client *http.Client, base *url.URL, path, qu
 	return resp.StatusCode, string(b), err
 }
 
-// firstLine is what there is to read of a page that was not expected.
+// firstLine is what there is to read of a page that was not expected: of an API server's, the
+// message.
 func firstLine(text string) string {
+	var status struct{ Message string }
+	if json.Unmarshal([]byte(text), &status) == nil && status.Message != "" {
+		text = status.Message
+	}
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	const most = 300
 	if len(text) > most {
@@ -322,15 +341,12 @@ func printStatus(w io.Writer, all []seenServer) error {
 			ready = painted{"yes", green}
 		}
 		row := append(plainCells(st.name(), cmp.Or(st.Node, "-")), ready, st.answersFrom())
-		if st.Error != "" {
-			row = append(row, plainCells("-", "-", "-")...)
-		} else {
-			row = append(row, plainCells(fmt.Sprint(st.Services), fmt.Sprintf("%d/%d", st.ReadyEnds, st.Endpoints), cmp.Or(st.Version, "-"))...)
+		known := []string{"-", "-", "-", "-", "-"}
+		if st.Error == "" {
+			known = []string{fmt.Sprint(st.Services), fmt.Sprintf("%d/%d", st.ReadyEnds, st.Endpoints), cmp.Or(st.Version, "-"),
+				fmt.Sprint(st.Serial), fmt.Sprint(st.Problems)}
 		}
-		if s.wide {
-			row = append(row, plainCells(fmt.Sprint(st.Serial), fmt.Sprint(st.Problems))...)
-		}
-		rows = append(rows, row)
+		rows = append(rows, append(row, plainCells(known[:len(header)-len(row)]...)...))
 	}
 	var out bytes.Buffer
 	s.printTable(&out, 0, header, rows, 0)

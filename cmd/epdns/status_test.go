@@ -41,7 +41,10 @@ epdns_annotation_problems 2
 		{"after a restart", 200, "[+]dns ok\n", "epdns_synced 1\nepdns_state_restored 1\nepdns_answers_age_seconds 60\n",
 			seenServer{Ready: true, Synced: true, Restored: true, Age: 60}, "restored,1m0s-old"},
 		{"somebody else", 200, "<html>hello\nthere", "", seenServer{Error: "/readyz says 200: <html>hello"}, "-"},
-		{"not for us", 403, `{"message":"pods is forbidden"}`, "", seenServer{Error: `/readyz says 403: {"message":"pods is forbidden"}`}, "-"},
+		{"not for us", 403, `{"message":"pods is forbidden"}`, "", seenServer{Error: `/readyz says 403: pods is forbidden`}, "-"},
+		{"who would rather have the terminal", 503, "[-]sync \x1b[2Jfailed\r\n", "\nepdns_build_info{version=\"\x1b]0;x\a\"} 1\n",
+			seenServer{Why: []string{"sync ?[2Jfailed"}, Version: `\u001b]0;x\u0007`}, "nothing-yet"},
+		{"and says so nowhere", 404, "\x1b[2J\u202egone", "", seenServer{Error: "/readyz says 404: ?[2J?gone"}, "-"},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
@@ -72,6 +75,21 @@ epdns_annotation_problems 2
 		if err := printStatus(&out, []seenServer{got}); err != nil || strings.Count(out.String(), "\n") != 2 {
 			t.Errorf("%s: %v\n%s", c.what, err, &out)
 		}
+	}
+}
+
+// Where nobody is at a URL that was given, it is said what the URL is of.
+func TestSeenNobody(t *testing.T) {
+	server := httptest.NewServer(nil)
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	got := seenServer{URL: server.URL}
+	got.ask(t.Context(), u, http.DefaultClient)
+	if got.Ready || !strings.Contains(got.Error, "refused") || !strings.Contains(got.Error, "the address of --http") {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -94,9 +94,9 @@ func (w *way) check(ctx context.Context, services []*registry.Service, in []zone
 	w.checkSubnets(ctx, services, *routed, all)
 	w.checkFreshness(ctx, all)
 	switch {
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		w.fault("", "not all questions had an answer in time; --timeout gives more")
-	case w.found == 0:
+	case w.found == 0 && ctx.Err() == nil:
 		fmt.Fprintf(w.out, "%v: %s, answered as epdns answers\n", w, counted(w.asked, "question"))
 	}
 	return w.found
@@ -158,13 +158,11 @@ func (w *way) version(ctx context.Context) string {
 // plain is a text from elsewhere, which is safe for terminals.
 func plain(text string) string {
 	const most = 100
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, text)
-	return text[:min(len(text), most)]
+	text = harmless(text)
+	if all := []rune(text); len(all) > most {
+		text = string(all[:most])
+	}
+	return text
 }
 
 // checkRoute says whether questions for the zone come to epdns, and whether the server answers
@@ -555,7 +553,9 @@ func (w *way) servesStale(ctx context.Context, s *subject) bool {
 			return true
 		}
 	}
-	if ttl, most := least(reply), least(want); len(reply.Answer) > 0 && len(want.Answer) > 0 && (ttl == 0 && most > 0 || ttl > most && s.highest <= most) {
+	ttl, most := least(reply), least(want)
+	over := ttl > most && s.highest <= most || ttl == 0 && most > 0 && !countsToZero[w.software]
+	if over && len(reply.Answer) > 0 && len(want.Answer) > 0 {
 		if w.once("stale") {
 			w.fault(s.String(), "what is over is given once more, with a TTL of %d s, however old: %s", ttl, w.remedy(servedStale))
 		}

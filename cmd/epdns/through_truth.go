@@ -166,8 +166,9 @@ const maxLooked = 5000
 func (t *truth) choose(services []*registry.Service, zone zones.Zone) (chosen []*subject) {
 	best := map[role]*subject{}
 	worth := map[role]int{}
+	better := func(r role, value int) bool { return best[r] == nil || value > worth[r] }
 	take := func(r role, value int, name string, qtype uint16) {
-		if best[r] == nil || value > worth[r] {
+		if better(r, value) {
 			best[r], worth[r] = &subject{name: name, qtype: qtype, role: r}, value
 		}
 	}
@@ -182,8 +183,10 @@ func (t *truth) choose(services []*registry.Service, zone zones.Zone) (chosen []
 			continue
 		}
 		n := len(a.Answer)
-		if n > 0 && t.steady(name, dns.TypeA) {
-			if n <= fewMost {
+		few := n <= fewMost && better(roleOrdinary, min(n, fewLeast))
+		// Whether all get the same takes many answers: it is looked at last.
+		if n > 0 && (few || better(roleMany, n) || better(roleShort, -least(a))) && t.steady(name, dns.TypeA) {
+			if few {
 				take(roleOrdinary, min(n, fewLeast), name, dns.TypeA)
 			}
 			take(roleMany, n, name, dns.TypeA)
@@ -195,10 +198,10 @@ func (t *truth) choose(services []*registry.Service, zone zones.Zone) (chosen []
 		case n == 0 && len(aaaa.Answer) == 0:
 			take(roleNone, 1, name, dns.TypeA)
 		}
-		if len(aaaa.Answer) > 0 && len(aaaa.Answer) <= fewMost && t.steady(name, dns.TypeAAAA) {
+		if len(aaaa.Answer) > 0 && len(aaaa.Answer) <= fewMost && better(roleIPv6, 0) && t.steady(name, dns.TypeAAAA) {
 			take(roleIPv6, 0, name, dns.TypeAAAA)
 		}
-		if k := len(srv.Answer); k > 0 && k <= fewMost && len(sections(srv)[2]) > 0 && t.steady(name, dns.TypeSRV) {
+		if k := len(srv.Answer); k > 0 && k <= fewMost && len(sections(srv)[2]) > 0 && better(rolePort, 0) && t.steady(name, dns.TypeSRV) {
 			take(rolePort, 0, name, dns.TypeSRV)
 		}
 	}
@@ -231,14 +234,8 @@ func (t *truth) named(names []string) (all []*subject) {
 	return all
 }
 
-// nameIn is a Service's name in a zone.
-func nameIn(key registry.Key, zone zones.Zone) string {
-	name := key.Name + "." + key.Namespace + "."
-	if zone.Layout == zones.Kubernetes {
-		name += "svc."
-	}
-	return name + dns.Fqdn(zone.Name)
-}
+// nameIn is a Service's name in a zone, with its final dot.
+func nameIn(key registry.Key, zone zones.Zone) string { return dns.Fqdn(serviceName(key, zone)) }
 
 // history is which records an answer should have had, and when.
 type history struct {

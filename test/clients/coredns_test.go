@@ -74,7 +74,7 @@ func serveCoreDNS(t *testing.T, ttl string) (dir namespace, server *run.Process,
 }
 
 func askAt(server, name string) (*dns.Msg, error) {
-	client := dns.Client{Timeout: 3 * time.Second}
+	client := dns.Client{Timeout: grace}
 	reply, _, err := client.Exchange(new(dns.Msg).SetQuestion(name, dns.TypeA), server)
 	return reply, err
 }

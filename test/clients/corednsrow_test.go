@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"epdns/test/netns"
 	"epdns/test/run"
@@ -55,7 +54,7 @@ func TestCoreDNSRow(t *testing.T) {
 	w := capture(t)
 	through := func(network, name string, typ uint16) *dns.Msg {
 		t.Helper()
-		client := dns.Client{Net: network, Timeout: 3 * time.Second}
+		client := dns.Client{Net: network, Timeout: grace}
 		reply, _, err := client.Exchange(new(dns.Msg).SetQuestion(name, typ), otherIP+":53")
 		if err != nil {
 			t.Fatal(err)

@@ -166,7 +166,7 @@ func testGRPC(t *testing.T, pods []string, family, otherFamily uint16) {
 	w.reset(t)
 	c.do(t, "stop "+pods[0])
 	// A call that was just on its way there fails.
-	within(t, 2*time.Second, time.Millisecond, func() error {
+	within(t, grace, time.Millisecond, func() error { // less than minInterval: no resolver tells it
 		calls := c.do(t, "call 300")
 		if got := slices.Sorted(maps.Keys(calls)); !slices.Equal(got, pods[1:]) {
 			return fmt.Errorf("without %s, calls go to %v", pods[0], calls)

@@ -281,7 +281,7 @@ func TestHAProxy(t *testing.T) {
 	dir := serveLamp(t, 2)
 	w := capture(t)
 	h := startHAProxy(t, epdnsIP+":53", large)
-	h.becomes(t, 3*time.Second, twoPods, 2)
+	h.becomes(t, grace, twoPods, 2)
 	glue := false
 	for _, m := range w.replies(t) {
 		if m.Question[0].Qtype != dns.TypeSRV {
@@ -310,7 +310,7 @@ func TestHAProxy(t *testing.T) {
 	// One goes, and then all.
 	before := h.up(t)
 	dir.lamp(t, many[:19], many[19:])
-	took := h.becomes(t, 15*time.Second, many[:19], 19)
+	took := h.becomes(t, 10*time.Second+grace, many[:19], 19)
 	t.Logf("one that is not ready is down after %v", took)
 	if took < 8*time.Second { // since HAProxy last saw it, which may be some time ago
 		t.Errorf("one that is not ready is down after %v already", took)
@@ -324,7 +324,7 @@ func TestHAProxy(t *testing.T) {
 	dir.lamp(t, nil, many)
 	t.Logf("all are down %v after none is ready", h.becomes(t, 45*time.Second, nil, 0)) // hold other is 30 s
 	dir.lamp(t, many[4:5], nil)
-	t.Logf("the first one is up again after %v", h.becomes(t, 5*time.Second, many[4:5], 1))
+	t.Logf("the first one is up again after %v", h.becomes(t, grace, many[4:5], 1))
 	h.understood(t)
 }
 

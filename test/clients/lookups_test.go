@@ -125,13 +125,13 @@ func watchLookups(t *testing.T, ways []way) []Row {
 		w.reset(t)
 		way.again(t, lampName)
 		switch n := len(w.answers(t, lampName, dns.TypeA)); n {
-		case 2:
-			return "asks each time"
+		case 0:
+			t.Error("asks nothing when told to look up twice")
+			return ""
 		case 1:
 			return "keeps an answer"
-		default:
-			t.Errorf("asks %d times when told to look up twice", n)
-			return ""
+		default: // more than two where the machine is too busy for a client that waits 250 ms
+			return "asks each time"
 		}
 	})
 	each("search list", func(r *Row) *string { return &r.Search }, func(t *testing.T, way way) string {
@@ -257,17 +257,34 @@ func data(replies []message) (list []string) {
 	return list
 }
 
+// lookedUpOnce looks up until a client has had one whole reply to such a question: one that does not
+// wait for long asks again on a busy machine, and then has either.
+func lookedUpOnce(t *testing.T, w *wire, look func(*testing.T, string) result, name string, typ uint16) (r result, replies []message) {
+	t.Helper()
+	eventually(t, func() error {
+		w.reset(t)
+		r = look(t, name)
+		replies = w.answers(t, name, typ)
+		whole := 0
+		for _, m := range replies {
+			if !m.Truncated {
+				whole++
+			}
+		}
+		if len(replies) == 0 || whole > 1 || len(r.found) == 0 {
+			return fmt.Errorf("finds %q %s; replies: %v", r.found, r.says, replies)
+		}
+		return nil
+	})
+	return r, replies
+}
+
 // orderSeen is what a way makes of the order of addresses.
 func orderSeen(t *testing.T, w *wire, way way, name string, family uint16) string {
 	t.Helper()
 	var sent, had [][]string
 	for range times {
-		w.reset(t)
-		r := way.addresses(t, name)
-		replies := w.answers(t, name, family)
-		if len(replies) == 0 {
-			t.Fatalf("finds %q %s without a question", r.found, r.says)
-		}
+		r, replies := lookedUpOnce(t, w, way.addresses, name, family)
 		sent, had = append(sent, data(replies)), append(had, r.found)
 	}
 	return orderOf(t, sent, had)
@@ -369,12 +386,7 @@ func targetsSeen(t *testing.T, w *wire, way way) string {
 	var sent, had [][]string
 	byPriority, heavyFirst := true, true
 	for range times {
-		w.reset(t)
-		r := way.targets(t, srvName)
-		replies := w.answers(t, srvName, dns.TypeSRV)
-		if len(replies) == 0 || len(r.found) == 0 {
-			t.Fatalf("finds %q %s; replies: %v", r.found, r.says, replies)
-		}
+		r, replies := lookedUpOnce(t, w, way.targets, srvName, dns.TypeSRV)
 		sent, had = append(sent, data(replies)), append(had, r.found)
 		byPriority = byPriority && slices.IsSortedFunc(r.found, func(a, b string) int { return cmp.Compare(priority(t, a), priority(t, b)) })
 		heavyFirst = heavyFirst && strings.HasSuffix(r.found[0], " "+heavy)

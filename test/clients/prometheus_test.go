@@ -67,10 +67,11 @@ func haveTargets(pods []string) error {
 // sdMetric is the value of a metric of its service discovery.
 func sdMetric(t *testing.T, name string) float64 {
 	t.Helper()
-	body, err := run.Get(prometheusURL + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var body []byte
+	eventually(t, func() (err error) { // a busy machine may take too long for it once
+		body, err = run.Get(prometheusURL + "/metrics")
+		return err
+	})
 	for line := range strings.Lines(string(body)) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)

@@ -195,7 +195,7 @@ func rollingRestart(t *testing.T, lameduck time.Duration, forgets bool) map[stri
 func (h haproxy) tally(t *testing.T) tally {
 	t.Helper()
 	least := tally{lost: math.MaxInt}
-	for range 10 { // some may be on their way
+	for range 50 { // some may be on their way
 		counters := h.counters(t)
 		sent, err := strconv.Atoi(counters["sent"])
 		valid, err2 := strconv.Atoi(counters["valid"])
@@ -204,6 +204,9 @@ func (h haproxy) tally(t *testing.T) tally {
 		}
 		if lost := sent - valid; lost < least.lost {
 			least = tally{asked: sent, lost: lost}
+		}
+		if least.lost == 0 {
+			break
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

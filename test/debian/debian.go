@@ -4,7 +4,9 @@ package debian
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,8 +45,11 @@ func Unpack(packages ...string) (dir string, err error) {
 			return "", err
 		}
 	}
-	// Whole or not at all, as other tests may be at it.
-	return dir, os.Rename(filepath.Join(tmp, "unpacked"), dir)
+	// Whole or not at all, as other tests may be at it. Who comes second finds it there.
+	if err := os.Rename(filepath.Join(tmp, "unpacked"), dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return dir, nil
 }
 
 // download downloads packages, and if that fails once more with new lists: where nothing was

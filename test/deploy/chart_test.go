@@ -360,7 +360,7 @@ func TestChartValues(t *testing.T) {
 
 	// A configuration arrives as it was meant, in each of its forms.
 	t.Run("configuration", func(t *testing.T) {
-		text := "# as it is\napiVersion: epdns/v1alpha1\nkind: Config\nzones:\n- name: text.example\n"
+		text := "  # as it is, the blanks too\napiVersion: epdns/v1alpha1\nkind: Config\nzones:\n- name: text.example\n"
 		file := filepath.Join(t.TempDir(), "epdns.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)

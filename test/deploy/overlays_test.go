@@ -66,12 +66,17 @@ func strictCluster(t *testing.T) *cluster.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run.Eventually(t, func() error { // the test before has deleted it
-		err := c.Request(t.Context(), http.MethodGet, "/api/v1/namespaces/"+namespace, nil, nil)
-		if status, ok := errors.AsType[*cluster.StatusError](err); ok && status.Code == http.StatusNotFound {
-			return nil
+	run.Eventually(t, func() error { // the test before has deleted its namespaces
+		var list struct {
+			Items []struct{ Metadata struct{ Name string } }
 		}
-		return errors.Join(errors.New("namespace "+namespace+" is still there"), err)
+		err := c.Request(t.Context(), http.MethodGet, "/api/v1/namespaces", nil, &list)
+		for _, n := range list.Items {
+			if name := n.Metadata.Name; name != "default" && !strings.HasPrefix(name, "kube-") {
+				err = errors.Join(err, fmt.Errorf("namespace %s is still there", name))
+			}
+		}
+		return err
 	})
 	return c
 }
@@ -310,6 +315,59 @@ func TestReadmeNamespaced(t *testing.T) {
 	}
 	if kinds := strings.Count("\n"+out, "\nkind: "); namespaced != kinds+1 { // and the subject of the RoleBinding
 		t.Errorf("%d namespaces in %d objects", namespaced, kinds)
+	}
+}
+
+// What deploy/README.md says of a configuration is accepted, and the file is where epdns looks for it.
+func TestReadmeConfiguration(t *testing.T) {
+	deployed(t)
+	text, _ := block(t, section(t, "Configuration"), "yaml")
+	dir := kustomization(t, "resources:\n- ROOT/base\n"+text)
+	const config = "apiVersion: epdns/v1alpha1\nkind: Config\nlameduck: 9s\n"
+	if err := os.WriteFile(filepath.Join(dir, "epdns.yaml"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := apply("--dry-run=server", "-o", "json", "-k", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Items []struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Data     map[string]string
+			Spec     struct {
+				Template struct {
+					Spec struct {
+						Containers []container
+						Volumes    []struct{ ConfigMap struct{ Name string } }
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{} // by ConfigMap and name
+	var args, mounts, volumes []string
+	for _, o := range list.Items {
+		for name, content := range o.Data {
+			files[o.Metadata.Name+"/"+name] = content
+		}
+		for _, c := range o.Spec.Template.Spec.Containers {
+			args = append(args, c.Args...)
+			for _, m := range c.VolumeMounts {
+				mounts = append(mounts, m.MountPath)
+			}
+		}
+		for _, v := range o.Spec.Template.Spec.Volumes {
+			volumes = append(volumes, v.ConfigMap.Name)
+		}
+	}
+	if files["epdns/epdns.yaml"] != config || !slices.Contains(args, "--config=/etc/epdns/epdns.yaml") ||
+		!slices.Contains(mounts, "/etc/epdns") || !slices.Contains(volumes, "epdns") {
+		t.Errorf("the files are %q, the arguments %q, mounted are %q of the ConfigMaps %q", files, args, mounts, volumes)
 	}
 }
 

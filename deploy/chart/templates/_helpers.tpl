@@ -19,8 +19,8 @@
 
 {{/* What tells the Pods of this release from others. It never changes. */}}
 {{- define "epdns.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "epdns.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "epdns.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* Labels of objects. Those here beat commonLabels. */}}
