@@ -362,6 +362,7 @@ func TestReadingIsLogged(t *testing.T) {
 
 // What cannot be reached is not waited for, and the error says what it may be.
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	nobody := closedPort(t)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	replaceFile(t, path, fmt.Sprintf(`apiVersion: v1

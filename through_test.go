@@ -27,6 +27,7 @@ const sampleFiles = "registry/manifest/sample"
 
 // TestCheckThrough: what becomes of answers on the way has a line.
 func TestCheckThrough(t *testing.T) {
+	t.Parallel()
 	config := settings(t, quick)
 	server := serve(t, "--manifests", sampleFiles, "--config", config).dns.String()
 	records := func(name string, qtype uint16, change func(m *dns.Msg)) middle {
@@ -215,6 +216,7 @@ func answer(t *testing.T, udp, tcp dns.Handler) (at string) {
 
 // TestCheckThroughSubnets: a cache that has no regard for subnets is found out.
 func TestCheckThroughSubnets(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	text := service("near", 0, "registry.local/topology: nearest", `registry.local/limit: "1"`) +
 		`---
@@ -259,6 +261,7 @@ endpoints:
 
 // TestCheckThroughNobody: what is no resolver is told, with what to do.
 func TestCheckThroughNobody(t *testing.T) {
+	t.Parallel()
 	secure := httptest.NewUnstartedServer(nil)
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of who greets otherwise
 	secure.StartTLS()
@@ -330,6 +333,7 @@ func tcpOnly(t *testing.T, serve func(net.Conn)) string {
 
 // TestCheckThroughElsewhere: a reply from another address is no client's.
 func TestCheckThroughElsewhere(t *testing.T) {
+	t.Parallel()
 	asked, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -379,6 +383,7 @@ func TestCheckThroughArguments(t *testing.T) {
 
 // TestCheckThroughName: a name can be asked for whatever it is.
 func TestCheckThroughName(t *testing.T) {
+	t.Parallel()
 	config := settings(t, quick)
 	server := serve(t, "--manifests", sampleFiles, "--config", config).dns.String()
 	missing := between(t, server, func(q, m *dns.Msg, _ bool) *dns.Msg {
