@@ -104,19 +104,25 @@ func serveWatch(store *registry.Store) http.HandlerFunc {
 			badRequest(w, err)
 			return
 		}
-		w.Header().Set("Content-Type", eventStream)
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
+		send := beginStream(w)
 		if r.Method == http.MethodHead {
 			return
 		}
-		control := http.NewResponseController(w)
-		send := func(b []byte) bool {
-			control.SetWriteDeadline(time.Now().Add(patience))
-			_, err := w.Write(b)
-			return err == nil && control.Flush() == nil
-		}
 		streamChanges(r.Context(), store, of, send)
+	}
+}
+
+// beginStream makes a reply a stream of server-sent events. What it returns sends some, and
+// says whether there is still somebody who reads.
+func beginStream(w http.ResponseWriter) (send func([]byte) bool) {
+	w.Header().Set("Content-Type", eventStream)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
+	control := http.NewResponseController(w)
+	return func(b []byte) bool {
+		control.SetWriteDeadline(time.Now().Add(patience))
+		_, err := w.Write(b)
+		return err == nil && control.Flush() == nil
 	}
 }
 

@@ -293,16 +293,9 @@ func (g *page) serveLive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	protect(w)
-	w.Header().Set("Content-Type", eventStream)
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
+	send := beginStream(w)
 	if r.Method == http.MethodHead {
 		return
-	}
-	control := http.NewResponseController(w)
-	send := func(b []byte) bool {
-		control.SetWriteDeadline(time.Now().Add(patience))
-		_, err := w.Write(b)
-		return err == nil && control.Flush() == nil
 	}
 	g.live(r.Context(), v, func(before any) (*view, error) { return g.viewSince(r.Context(), of, &u, before) }, send)
 }

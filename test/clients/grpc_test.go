@@ -3,11 +3,8 @@
 package clients_test
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"os/exec"
 	"slices"
@@ -21,10 +18,7 @@ import (
 )
 
 // grpcClient is a running grpc.
-type grpcClient struct {
-	to   io.Writer
-	from *bufio.Reader
-}
+type grpcClient teller
 
 // startGRPC starts it, with servers at these addresses.
 func startGRPC(t *testing.T, pods []string) grpcClient {
@@ -37,26 +31,7 @@ func startGRPCFor(t *testing.T, target string, pods []string, flags ...string) g
 	t.Helper()
 	cmd := exec.Command(grpc, slices.Concat(flags, []string{target}, pods)...)
 	cmd.Env = []string{"GODEBUG=netdns=go"}
-	to, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	from, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer // read when it has ended
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		to.Close() // which ends it
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("grpc: %v\n%v", err, &log)
-		}
-	})
-	return grpcClient{to, bufio.NewReader(from)}
+	return grpcClient(tellerOf(t, cmd))
 }
 
 // do has it do something and returns how often each server was called.

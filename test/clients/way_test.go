@@ -192,7 +192,12 @@ type teller struct {
 // startTeller starts one for as long as the test.
 func startTeller(t *testing.T, argv ...string) teller {
 	t.Helper()
-	cmd := exec.Command(argv[0], argv[1:]...)
+	return tellerOf(t, exec.Command(argv[0], argv[1:]...))
+}
+
+// tellerOf starts a program for as long as the test.
+func tellerOf(t *testing.T, cmd *exec.Cmd) teller {
+	t.Helper()
 	to, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +214,7 @@ func startTeller(t *testing.T, argv ...string) teller {
 	t.Cleanup(func() {
 		to.Close() // which ends it
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("%q: %v\n%v", argv, err, &log)
+			t.Errorf("%q: %v\n%v", cmd.Args, err, &log)
 		}
 	})
 	return teller{to, bufio.NewReader(from)}
