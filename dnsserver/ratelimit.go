@@ -25,6 +25,7 @@ import (
 //
 //	answers             a bucket for each name, one for all names of a Service's scopes
 //	names that are not  a bucket for each zone, since there are such names without number
+//	names outside       one bucket for what upstreams answer, for the same reason
 //	errors              one bucket
 //
 // Each holds a second's worth: an asker may have that at once, and then as much as flows
@@ -72,8 +73,9 @@ const maxSlip = 100
 type kind uint8
 
 const (
-	kindAnswer kind = iota
-	kindNone        // there is no such name
+	kindAnswer  kind = iota
+	kindNone         // there is no such name
+	kindOutside      // an upstream's to answer
 	kindError
 )
 
@@ -216,7 +218,7 @@ const maxKey = 1 + 8 + 255
 func (r *Responder) limitAnswer(passed bool) verdict {
 	switch rcode := r.answer.RCode; {
 	case passed:
-		return r.judge(kindAnswer, r.question.Name)
+		return r.judge(kindOutside, nil)
 	case rcode == zones.NoError:
 		return r.judge(kindAnswer, r.answer.CountedBy())
 	case rcode == zones.NXDomain:

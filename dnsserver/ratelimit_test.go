@@ -549,11 +549,45 @@ func TestLimitedBeforeUpstream(t *testing.T) {
 	if out := r.Respond(nil, q, client, Via{UDP, local}); !r.passed || len(out) > 0 {
 		t.Fatalf("it is not passed on: %x", out)
 	}
-	out := r.Respond(nil, q, client, Via{UDP, local})
-	if r.passed || len(out) < headerSize || out[2]&(flagTC>>8) == 0 {
-		t.Errorf("beyond the limit: passed %v, %x", r.passed, out)
+	// Such names are without number: any other one is of the same kind.
+	for _, name := range []string{"example.com.", "x1.example.com.", "example.net."} {
+		out := r.Respond(nil, query1(0, in(name, dns.TypeA)), client, Via{UDP, local})
+		if r.passed || len(out) < headerSize || out[2]&(flagTC>>8) == 0 {
+			t.Errorf("%s, beyond the limit: passed %v, %x", name, r.passed, out)
+		}
 	}
-	if r.Respond(nil, query1(0, in("example.net.", dns.TypeA)), client, Via{UDP, local}); !r.passed {
-		t.Error("another name has no bucket of its own")
+	for _, name := range []string{"web", "x1"} {
+		if out := r.Respond(nil, query1(0, in(name, dns.TypeA)), client, Via{UDP, local}); len(out) < headerSize || out[2]&(flagTC>>8) != 0 {
+			t.Errorf("%s is of the same kind: %x", name, out)
+		}
+	}
+	neighbour := netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), 4711)
+	if r.Respond(nil, q, neighbour, Via{UDP, local}); !r.passed {
+		t.Error("another network has no bucket of its own")
+	}
+}
+
+// Names outside by chance, over sockets: the upstream is asked for as many as the limit lets.
+func TestLimitedUpstream(t *testing.T) {
+	s := start(t, Config{RateLimit: RateLimitConfig{PerSecond: 5}, Workers: 1, Upstream: []netip.AddrPort{elsewhere(t, has192)}})
+	c, err := net.Dial("udp", s.Addrs()[0].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const n = 100
+	began := time.Now()
+	for i := range n {
+		if _, err := c.Write(query1(0, in(fmt.Sprintf("x%d.example.com.", i), dns.TypeA))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var st Stats
+	until(t, "not all are dealt with", func() bool {
+		st = s.Stats()
+		return st.Upstream+st.LimitDropped == n
+	})
+	if most := 5 + uint64(time.Since(began).Seconds()*5) + 1; st.Upstream < 5 || st.Upstream > most {
+		t.Errorf("%d are passed on, 5 a second are allowed", st.Upstream)
 	}
 }

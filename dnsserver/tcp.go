@@ -65,7 +65,8 @@ func newTCPServer(s *Server) *tcpServer {
 // have come by then are taken. Want of descriptors passes: it is waited for, longer each time.
 func (t *tcpServer) accept(ctx context.Context, l *listening) {
 	var delay time.Duration
-	last := false // only what is there already
+	var said seldom // each connection may come after a failure
+	last := false   // only what is there already
 	for {
 		c, err := l.accept.Accept()
 		if err != nil {
@@ -79,8 +80,8 @@ func (t *tcpServer) accept(ctx context.Context, l *listening) {
 				l.tcp.SetDeadline(time.Now().Add(finish))
 				continue
 			}
-			if delay == 0 {
-				t.server.log.Error("accept a TCP connection", "address", l.addr, "error", err)
+			if unsaid, ok := said.now(); ok {
+				t.server.log.Error("accept a TCP connection", "address", l.addr, "error", err, "unsaid", unsaid)
 			}
 			if lacksDescriptors(err) {
 				t.makeRoom()
@@ -321,7 +322,7 @@ func (t *tcpServer) reply(ctx context.Context, c *tcpConn, w *tcpWorker, msg []b
 		if cookie != nil {
 			msg = withoutCookie(msg)
 		}
-		w.out = append(w.out, withCookie(r.shared.upstream.ask(ctx, msg, TCP), cookie, maxTCPSize)...)
+		w.out = append(w.out, withCookie(r.shared.upstream.ask(ctx, msg, c.from.Addr()), cookie, maxTCPSize)...)
 		w.out = r.pad(w.out, 2)
 	}
 	if len(w.out) == 2 {

@@ -173,13 +173,14 @@ func (w *udpWorker) respond(p *parsed, m *batch.Message) []byte {
 // pass has an upstream answer a query. What it keeps it copies: the worker goes on
 // to the next one.
 func (w *udpWorker) pass(ctx context.Context, m *batch.Message) {
-	msg, back := m.Data, m.Return()
-	cookie := bytes.Clone(w.responder.cookie())
-	size := w.responder.query.udpSize(maxTCPSize)
+	r, back := w.responder, m.Return()
+	cookie := bytes.Clone(r.cookie())
+	size := r.query.udpSize(r.shared.udpSize)
+	msg := withinSize(m.Data, size)
 	if cookie != nil {
 		msg = withoutCookie(msg)
 	}
-	w.responder.shared.upstream.pass(ctx, &w.passing, msg, UDP, func(reply []byte) {
+	r.shared.upstream.pass(ctx, &w.passing, msg, r.question.From, size, func(reply []byte) {
 		w.socket.SendTo(withCookie(reply, cookie, size), back)
 	})
 }

@@ -1,8 +1,11 @@
 package dnsserver
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -184,5 +187,220 @@ func TestUpstreamCrowd(t *testing.T) {
 	wg.Wait()
 	if n := asked.Load(); n > 2 {
 		t.Errorf("the upstream was asked %d times", n)
+	}
+}
+
+// Whatever size an asker gives, an upstream is asked for no more than ours over UDP, and a reply
+// that is longer all the same has the asker come over TCP, where it goes as it is.
+func TestUpstreamSize(t *testing.T) {
+	var told atomic.Int32 // to the upstream; 0: nothing
+	// Asked for N.example, it has N octets.
+	upstream := elsewhere(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg).SetRcode(q, dns.RcodeNameError)
+		told.Store(0)
+		if o := q.IsEdns0(); o != nil {
+			told.Store(int32(o.UDPSize()))
+			m.SetEdns0(4096, o.Do())
+		}
+		octets, _ := strconv.Atoi(strings.TrimSuffix(q.Question[0].Name, ".example."))
+		out, err := m.Pack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		w.Write(append(out, make([]byte, octets-len(out))...))
+	})
+	cookie := option(optionCookie, clientCookie...)
+	for _, c := range []struct {
+		what        string
+		opt         []byte
+		udpSize     int
+		told, limit int
+	}{
+		{"without EDNS", nil, 0, 0, 512},
+		{"less than is allowed", opt(300, 0), 0, 300, 512},
+		{"less than ours", opt(1000, 0), 0, 1000, 1000},
+		{"more than ours", opt(4096, flagDO), 0, 1232, 1232},
+		{"most", opt(65535, flagDO), 0, 1232, 1232},
+		{"most, where ours is larger", opt(65535, 0), 1400, 1400, 1400},
+		{"most, with a cookie", opt(65535, 0, cookie), 0, 1232 - optionSize - cookieSize, 1232},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s := start(t, Config{UDPSize: c.udpSize, Cookies: []CookieSecret{{1}}, Upstream: []netip.AddrPort{upstream}, Workers: 1})
+			conn, err := net.Dial("udp", s.Addrs()[0].String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			conn.SetDeadline(time.Now().Add(patience))
+			for _, octets := range []int{200, c.limit, c.limit + 1, 5000} {
+				q := query1(0, in(fmt.Sprintf("%d.example.", octets), dns.TypeTXT))
+				if c.opt != nil {
+					q = query1(0, in(fmt.Sprintf("%d.example.", octets), dns.TypeTXT), c.opt)
+				}
+				if _, err := conn.Write(q); err != nil {
+					t.Fatal(err)
+				}
+				out := make([]byte, maxTCPSize)
+				n, err := conn.Read(out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var m dns.Msg
+				if err := m.Unpack(out[:n]); err != nil {
+					t.Fatal(err)
+				}
+				if got := int(told.Load()); got != c.told {
+					t.Errorf("the upstream is told %d, want %d", got, c.told)
+				}
+				if n > c.limit || m.Truncated != (octets > c.limit) || m.Truncated == (n >= octets) {
+					t.Errorf("%d of %d octets, %d are allowed; TC: %v", n, octets, c.limit, m.Truncated)
+				}
+				if len(m.Question) != 1 || m.Rcode != dns.RcodeNameError || !m.RecursionAvailable || (m.IsEdns0() != nil) != (c.opt != nil) {
+					t.Errorf("%d octets:\n%v", octets, &m)
+				}
+				out = exchanged(t, s, "tcp", q)
+				if err := m.Unpack(out); err != nil || len(out) < octets || m.Truncated {
+					t.Errorf("%d of %d octets over TCP: %v", len(out), octets, err)
+				}
+			}
+		})
+	}
+}
+
+// However many questions of one address wait, it has its share of the places, over UDP and
+// over TCP, and others are answered.
+func TestUpstreamShare(t *testing.T) {
+	open := make(chan struct{})
+	s := start(t, Config{Workers: 1, Upstream: []netip.AddrPort{elsewhere(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		if strings.HasPrefix(q.Question[0].Name, "slow") {
+			<-open
+		}
+		has192(w, q)
+	})}})
+	answer := sync.OnceFunc(func() { close(open) })
+	t.Cleanup(answer)
+	overUDP := func(source string) net.Conn {
+		c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(source)}, net.UDPAddrFromAddrPort(s.Addrs()[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(patience))
+		return c
+	}
+	send := func(c net.Conn, name string) {
+		if _, err := c.Write(query1(0, in(name, dns.TypeA))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receive := func(c net.Conn, rcode int) {
+		t.Helper()
+		out := make([]byte, maxTCPSize)
+		n, err := c.Read(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m dns.Msg
+		if err := m.Unpack(out[:n]); err != nil || m.Rcode != rcode || !m.RecursionAvailable {
+			t.Fatalf("%v, want %s:\n%v", err, dns.RcodeToString[rcode], &m)
+		}
+	}
+	overTCP := func(source, name string) net.Conn {
+		c := connect(t, s, netip.MustParseAddr(source))
+		c.Write(framed(t, question(name, dns.TypeA)))
+		return c
+	}
+	taken := func(source string) int {
+		p := &s.shared.Load().upstream.places
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.of[sourceOf(netip.MustParseAddr(source))]
+	}
+
+	const beyond = 20
+	greedy := overUDP("127.0.0.2")
+	for i := range upstreamPerSource + beyond {
+		send(greedy, fmt.Sprintf("slow%d.example.", i))
+	}
+	for range beyond {
+		receive(greedy, dns.RcodeServerFailure)
+	}
+	if m := read(t, overTCP("127.0.0.2", "example.com.")); m.Rcode != dns.RcodeServerFailure {
+		t.Errorf("over TCP it has more:\n%v", m)
+	}
+	if st := s.Stats(); st.Upstream != upstreamPerSource+beyond+1 || st.UpstreamFailures != beyond+1 {
+		t.Errorf("%d passed, %d failed", st.Upstream, st.UpstreamFailures)
+	}
+	waits := overTCP("127.0.0.3", "slow.example.")
+	until(t, "over TCP nothing is taken", func() bool { return taken("127.0.0.3") == 1 })
+	other := overUDP("127.0.0.4")
+	send(other, "example.com.")
+	receive(other, dns.RcodeSuccess)
+
+	answer()
+	for range upstreamPerSource {
+		receive(greedy, dns.RcodeSuccess)
+	}
+	if m := read(t, waits); m.Rcode != dns.RcodeSuccess {
+		t.Errorf("who waited over TCP:\n%v", m)
+	}
+	until(t, "the places are not given back", func() bool { return taken("127.0.0.2")+taken("127.0.0.3")+taken("127.0.0.4") == 0 })
+	send(greedy, "example.com.")
+	receive(greedy, dns.RcodeSuccess)
+}
+
+// There are so many places for all, and so many for one source, which in IPv6 is a network.
+func TestPlaces(t *testing.T) {
+	p := places{of: map[netip.Prefix]int{}}
+	source := func(addr string) netip.Prefix { return sourceOf(netip.MustParseAddr(addr)) }
+	take := func(addr string, n int) (got int) {
+		for range n {
+			if p.take(source(addr)) {
+				got++
+			}
+		}
+		return got
+	}
+	for _, c := range []struct {
+		source string
+		want   int
+	}{
+		{"10.0.0.1", upstreamPerSource},
+		{"10.0.0.1", 0},
+		{"10.0.0.2", upstreamPerSource},
+		{"2001:db8::1", upstreamPerSource},
+		{"2001:db8::2", 0},
+		{"2001:db8:0:1::2", upstreamPerSource},
+	} {
+		if got := take(c.source, 2*upstreamPerSource); got != c.want {
+			t.Errorf("%s has %d places, want %d", c.source, got, c.want)
+		}
+	}
+	for i := range 2 * upstreamInFlight {
+		take(fmt.Sprintf("10.1.%d.%d", i/256, i%256), 1)
+	}
+	if p.taken != upstreamInFlight || take("192.0.2.1", 1) != 0 {
+		t.Errorf("%d places", p.taken)
+	}
+	p.give(source("10.0.0.1"))
+	if take("192.0.2.1", 2) != 1 {
+		t.Error("a place that is free is not taken once")
+	}
+}
+
+// A question that is longer than any needs to be is not held for an upstream.
+func TestUpstreamLongQuery(t *testing.T) {
+	s := start(t, Config{Workers: 1, Upstream: []netip.AddrPort{elsewhere(t, has192)}})
+	q := question("example.com.", dns.TypeA)
+	q.SetEdns0(1232, false)
+	o := q.IsEdns0()
+	o.Option = append(o.Option, &dns.EDNS0_PADDING{Padding: make([]byte, maxQuery)})
+	m, _, err := (&dns.Client{Timeout: patience}).Exchange(q, s.Addrs()[0].String())
+	if err != nil || m.Rcode != dns.RcodeServerFailure {
+		t.Fatalf("%v\n%v", err, m)
+	}
+	if st := s.Stats(); st.Upstream != 1 || st.UpstreamFailures != 1 {
+		t.Errorf("%d passed, %d failed", st.Upstream, st.UpstreamFailures)
 	}
 }
