@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 	"unique"
 )
 
@@ -540,7 +539,7 @@ func (d *undumper) ports() (out []Port) {
 // slice returns one whose texts are in one piece, as those of one that is translated.
 func (d *undumper) slice(service string) *Slice {
 	s := &Slice{Name: d.text(), UID: d.text(), Service: service, Created: int64(d.number())}
-	d.check(-latest < s.Created && s.Created < latest, "no time")
+	d.check(isTime(s.Created), "no time")
 	s.Ports = d.ports()
 	list, size := d.packed()
 	d.buf = d.buf[:0]
@@ -554,9 +553,6 @@ func (d *undumper) slice(service string) *Slice {
 	s.Endpoints = joined(list, &d.buf, &s.Name, &s.UID, &s.Service)
 	return s
 }
-
-// latest is later than any object was made, and earlier below 0.
-var latest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 
 // endpointsAhead is of how many endpoints a length is believed before they are read. The
 // slices of a cluster have at most a thousand.

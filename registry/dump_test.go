@@ -165,6 +165,73 @@ func TestDumpIsRestored(t *testing.T) {
 	}
 }
 
+// One odd object must not make unreadable what is written of all others: whatever of it is
+// kept can be written and read.
+func TestOddObjectsAreRestored(t *testing.T) {
+	texts := []string{"", " ", "a", "A", "a.b", "-", "\x00", "\xff", "é", "\u212a", "a b", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("x", 300)}
+	addresses := []string{"", "10.0.0.1", "10.0.0.2", "2001:db8::1", "010.0.0.1", "::", "::1", "::ffff:10.0.0.1", "::10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1%eth0", "10.0.0.1/32", "host"}
+	prefixes := []string{"", "0.0.0.0/0", "::/0", "10.0.0.1/8", "10.0.0.1", "10.0.0.0/33", "::ffff:10.0.0.0/104", "::ffff:10.0.0.0/90", "::ffff:0:0/96", "::ffff:10.0.0.0/0", "fe80::%eth0/64", "2001:db8::1/128"}
+	times := []int64{0, 1, -1, 1 << 31, 253402300799, 1 << 40, -1 << 40, 1<<63 - 1, -1 << 63}
+	kept := 0
+	for seed := range uint64(1000) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		odd := func() string { return texts[r.IntN(len(texts))] }
+		usual := func(text string) string { // most often
+			if r.IntN(6) == 0 {
+				return odd()
+			}
+			return text
+		}
+		s := NewStore(quiet)
+		n := node(odd(), odd())
+		n.UID = types.UID(odd())
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = prefixes[r.IntN(len(prefixes))], []string{prefixes[r.IntN(len(prefixes))], prefixes[r.IntN(len(prefixes))]}[:r.IntN(3)]
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: addresses[r.IntN(len(addresses))]}}
+		s.Nodes().Replace([]*corev1.Node{n})
+
+		o := service(usual("web"), odd())
+		o.Namespace = usual("shop")
+		o.Labels, o.Annotations = map[string]string{odd(): odd(), odd(): odd()}, map[string]string{DefaultAnnotationPrefix + "/" + odd(): odd()}
+		o.Spec.Type, o.Spec.ExternalName = corev1.ServiceType(usual("ExternalName")), usual("a_b.example.")
+		o.Spec.TrafficDistribution = ptr(odd())
+		o.Spec.Ports = []corev1.ServicePort{{Name: odd(), Protocol: corev1.Protocol(usual("SCTP")), Port: int32(r.IntN(1<<18) - 1<<16)}}
+		if f := s.Services(""); r.IntN(2) == 0 {
+			f.Replace([]*corev1.Service{o})
+		} else {
+			f.Off()
+		}
+
+		var list []*discoveryv1.EndpointSlice
+		for range 3 {
+			sl := slice(odd(), odd(), usual("web"))
+			sl.Namespace, sl.AddressType = usual("shop"), discoveryv1.AddressType([]string{"IPv4", "IPv4", "IPv6", "IPv6", "FQDN", ""}[r.IntN(6)])
+			sl.CreationTimestamp = metav1.Unix(times[r.IntN(len(times))], 0)
+			sl.Ports = []discoveryv1.EndpointPort{{Name: ptr(odd()), Protocol: ptr(corev1.Protocol(usual("UDP"))), Port: ptr(int32(r.IntN(1<<18) - 1<<16))}, {}}
+			for range r.IntN(4) {
+				sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{
+					Addresses: []string{addresses[r.IntN(len(addresses))], "x"}[:r.IntN(3)], Hostname: ptr(odd()), NodeName: ptr(odd()), Zone: ptr(odd()),
+					TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: odd()},
+					Hints:     &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: odd()}, {Name: odd()}}[:r.IntN(3)], ForNodes: []discoveryv1.ForNode{{Name: odd()}}[:r.IntN(2)]},
+				})
+			}
+			list = append(list, sl)
+		}
+		s.Slices("").Replace(list)
+
+		to := NewStore(quiet)
+		if err := restore(to, dump(t, s)); err != nil {
+			t.Fatalf("seed %d: %v; it shows\n%s", seed, err, shown(s))
+		}
+		if got, want := shown(to), shown(s); got != want {
+			t.Fatalf("seed %d: restored is\n%s\nof\n%s", seed, got, want)
+		}
+		kept += int(to.Stats().Endpoints)
+	}
+	if kept < 100 {
+		t.Errorf("only %d endpoints were kept in all", kept)
+	}
+}
+
 // Until the last feed is synced, what was restored is shown whole, and then what the feeds
 // have told, in one step.
 func TestRestoredUntilAllIsRead(t *testing.T) {

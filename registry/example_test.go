@@ -15,7 +15,7 @@ import (
 
 // open starts a store on the sample cluster, and ends ctx with the reason if the
 // source gives up. A program in a cluster has kube.New(kube.Config{}, log) in place
-// of manifest.New.
+// of manifest.New, which returns an error besides.
 func open(ctx context.Context) (*registry.Store, context.Context, context.CancelCauseFunc) {
 	ctx, stop := context.WithCancelCause(ctx)
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -227,7 +227,7 @@ func translateNode(in *corev1.Node) (out *Node, problems []string) {
 			continue
 		}
 		addr, err := netip.ParseAddr(a.Address)
-		if err != nil {
+		if err != nil || addr.Zone() != "" {
 			problems = append(problems, "InternalIP "+a.Address+" is no IP address")
 			continue
 		}
@@ -239,7 +239,7 @@ func translateNode(in *corev1.Node) (out *Node, problems []string) {
 	}
 	for _, c := range cidrs {
 		p, err := netip.ParsePrefix(c)
-		if err != nil {
+		if err != nil || p.Addr().Is4In6() { // the latter is of neither family
 			problems = append(problems, "podCIDR "+c+" is no prefix")
 			continue
 		}

@@ -66,13 +66,14 @@ func TestTranslateNode(t *testing.T) {
 	o.Status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::1"},
 		{Type: corev1.NodeExternalIP, Address: "198.51.100.1"}, {Type: corev1.NodeInternalIP, Address: "host"},
+		{Type: corev1.NodeInternalIP, Address: "fe80::1%eth0"},
 	}
-	o.Spec.PodCIDRs = []string{"10.244.1.0/24", "fd00:10::/64", "x"}
+	o.Spec.PodCIDRs = []string{"10.244.1.0/24", "fd00:10::/64", "x", "::ffff:10.0.0.0/104"}
 	o.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	n, problems := translateNode(o)
 	if !slices.Equal(n.Addresses, []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}) ||
 		!slices.Equal(n.PodCIDRs, []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10::/64")}) ||
-		n.Zone != "zone-a" || n.Region != "coast" || !n.Ready || len(problems) != 2 {
+		n.Zone != "zone-a" || n.Region != "coast" || !n.Ready || len(problems) != 4 {
 		t.Errorf("%+v %q", n, problems)
 	}
 }

@@ -100,7 +100,8 @@ func NewStore(log *slog.Logger, options ...Option) *Store {
 	return s
 }
 
-// Snapshot returns the Service as it is now, or nil where there is none. It
+// Snapshot returns the Service as it is now, or nil where there is none, as far as is
+// known: before Synced has closed, nil may be a Service that has not been read yet. It
 // takes no lock and may be called from any goroutine.
 func (s *Store) Snapshot(namespace, name string) *Service {
 	if e := s.find(Key{namespace, name}); e != nil {

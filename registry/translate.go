@@ -128,8 +128,10 @@ func newSliceTranslation(in *writtenSlice) *sliceTranslation {
 		UID:       in.uid,
 		Service:   in.service,
 	}}
-	if !in.created.IsZero() {
-		t.out.Created = in.created.Unix()
+	if at := in.created.Unix(); !isTime(at) {
+		t.problem("creationTimestamp: there is no such time")
+	} else if !in.created.IsZero() {
+		t.out.Created = at
 	}
 	if in.service != "" && (!isLabel(in.service) || !isLabel(in.namespace)) {
 		// Services are named so by the API; anything else could never be asked for.
@@ -355,6 +357,12 @@ func isLabel(s string) bool {
 	}
 	return true
 }
+
+// latest is later than any object was made, and earlier below 0.
+var latest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+
+// isTime says whether an object can have been made then.
+func isTime(unix int64) bool { return -latest < unix && unix < latest }
 
 // pack moves texts, which each names one after the other, into one piece of memory.
 // A decoded object has each of its texts in a piece of its own, between others that

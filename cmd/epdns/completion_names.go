@@ -21,7 +21,7 @@ const (
 	// completionPatience is how long somebody waits who presses TAB. What has come by then
 	// is all there is.
 	completionPatience = 2 * time.Second
-	// mostCompletions is how many are asked for: more nobody reads.
+	// mostCompletions is how many are shown: more nobody reads.
 	mostCompletions = 500
 )
 
@@ -60,8 +60,9 @@ func completionContext(cmd *cobra.Command) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, completionPatience)
 }
 
-// listServices are the Services that can be meant, of one namespace if that is known.
-func listServices(cmd *cobra.Command, namespace string) (all []registry.Key) {
+// listServices are the Services that can be meant and are wanted, of one namespace if that is
+// known.
+func listServices(cmd *cobra.Command, namespace string, wanted func(registry.Key) bool) (all []registry.Key) {
 	ctx, cancel := completionContext(cmd)
 	defer cancel()
 	switch server, manifests := flagText(cmd, "server"), flagText(cmd, "manifests"); {
@@ -74,13 +75,17 @@ func listServices(cmd *cobra.Command, namespace string) (all []registry.Key) {
 		all = manifestServices(ctx, manifests)
 	default:
 		if api, err := kube.NewAPI(kubeOf(cmd)); err == nil {
-			all, _ = api.Services(ctx, namespace, mostCompletions)
+			api.Services(ctx, namespace, func(k registry.Key) bool {
+				if wanted(k) {
+					all = append(all, k)
+				}
+				return len(all) < mostCompletions
+			})
 		}
 	}
-	if namespace != "" {
-		all = slices.DeleteFunc(all, func(k registry.Key) bool { return k.Namespace != namespace })
-	}
-	return all
+	return slices.DeleteFunc(all, func(k registry.Key) bool {
+		return namespace != "" && k.Namespace != namespace || !wanted(k)
+	})
 }
 
 func manifestServices(ctx context.Context, manifests string) []registry.Key {
@@ -132,18 +137,18 @@ func completeService(cmd *cobra.Command, typed, zone string) (out []string) {
 	case len(namespaces) == 1:
 		namespace = namespaces[0]
 	}
-	for _, k := range listServices(cmd, namespace) {
-		text := k.String()
+	text := func(k registry.Key) string {
 		switch {
 		case slash:
 		case len(namespaces) == 1:
-			text = k.Name
+			return k.Name
 		case zone != "":
-			text = k.Name + "." + k.Namespace + "." + strings.TrimSuffix(zone, ".")
+			return k.Name + "." + k.Namespace + "." + strings.TrimSuffix(zone, ".")
 		}
-		if strings.HasPrefix(text, typed) {
-			out = append(out, text)
-		}
+		return k.String()
+	}
+	for _, k := range listServices(cmd, namespace, func(k registry.Key) bool { return strings.HasPrefix(text(k), typed) }) {
+		out = append(out, text(k))
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -156,10 +161,15 @@ func completeNamespace(cmd *cobra.Command, _ []string, typed string) (out []stri
 		ctx, cancel := completionContext(cmd)
 		defer cancel()
 		if api, err := kube.NewAPI(kubeOf(cmd)); err == nil {
-			all, _ = api.Namespaces(ctx, mostCompletions)
+			api.Namespaces(ctx, func(name string) bool {
+				if strings.HasPrefix(name, typed) {
+					all = append(all, name)
+				}
+				return len(all) < mostCompletions
+			})
 		}
 	} else {
-		for _, k := range listServices(cmd, "") {
+		for _, k := range listServices(cmd, "", func(k registry.Key) bool { return strings.HasPrefix(k.Namespace, typed) }) {
 			all = append(all, k.Namespace)
 		}
 	}

@@ -414,7 +414,7 @@ tls: {listen: [":853"], cert: secrets/tls.crt, key: /tls.key}
 		Off:               zones.FromEndpoints | zones.FromPodCIDRs,
 	}
 	file := func(s *settings, dir string) {
-		s.source.auditEvery, s.source.syncDeadline, s.source.massEmpty = 0, 2*time.Second, kube.MassEmpty{Share: 1, Hold: time.Minute}
+		s.source.auditEvery, s.source.syncDeadline, s.source.massEmpty = -1, 2*time.Second, kube.MassEmpty{Share: 1, Hold: time.Minute}
 		s.from("", dir+"/clusters/a", "test", "shop", "123")
 		s.dns = dnsserver.Config{
 			Listen: []string{":53", "127.0.0.1:5300"},

@@ -101,13 +101,22 @@ func (c *rateLimit) check(m *mistakes) (out dnsserver.RateLimitConfig) {
 
 // watching is how a cluster is watched.
 func (c *config) watching(f *sourceFlags, m *mistakes) {
-	f.auditEvery = c.audits(m)
+	f.auditEvery = orNever(c.audits(m))
 	if err := parseDuration(c.SyncWithin, &f.syncDeadline); err != nil {
 		m.add("syncDeadline", err)
 	} else if f.syncDeadline < time.Second {
 		m.add("syncDeadline", fmt.Errorf("%v is less than 1s", f.syncDeadline))
 	}
 	f.massEmpty = c.MassEmpty.check(m)
+	f.massEmpty.Hold = orNever(f.massEmpty.Hold)
+}
+
+// orNever says "never" as kube.Config does, in which 0 is the default.
+func orNever(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
 }
 
 func (c *config) audits(m *mistakes) (every time.Duration) {

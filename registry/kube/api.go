@@ -51,30 +51,38 @@ func NewAPI(cfg Config) (*API, error) {
 // String names the cluster and how it was found.
 func (a *API) String() string { return a.where }
 
-// Services returns the Services of a namespace, or where it is empty of all of them, but no
-// more than so many.
-func (a *API) Services(ctx context.Context, namespace string, most int) ([]registry.Key, error) {
-	var list metav1.PartialObjectMetadataList
-	if err := a.list(ctx, "services", namespace, url.Values{"limit": {strconv.Itoa(most)}}, &list); err != nil {
-		return nil, err
-	}
-	var out []registry.Key
-	for _, o := range list.Items {
-		out = append(out, registry.Key{Namespace: o.Namespace, Name: o.Name})
-	}
-	return out, nil
+// Services calls each for the Services of a namespace, or where it is empty of all of them,
+// until it returns false. Where there is an error, some may have been told of.
+func (a *API) Services(ctx context.Context, namespace string, each func(registry.Key) bool) error {
+	return a.names(ctx, "services", namespace, each)
 }
 
-// Namespaces returns the names of all, but no more than so many.
-func (a *API) Namespaces(ctx context.Context, most int) (names []string, err error) {
-	var list metav1.PartialObjectMetadataList
-	if err := a.list(ctx, "namespaces", "", url.Values{"limit": {strconv.Itoa(most)}}, &list); err != nil {
-		return nil, err
+// Namespaces calls each for the name of each namespace, as Services does.
+func (a *API) Namespaces(ctx context.Context, each func(name string) bool) error {
+	return a.names(ctx, "namespaces", "", func(k registry.Key) bool { return each(k.Name) })
+}
+
+// pageSize is how many objects are asked for at a time.
+const pageSize = 500
+
+// names lists metadata page by page.
+func (a *API) names(ctx context.Context, resource, namespace string, each func(registry.Key) bool) error {
+	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	for {
+		var list metav1.PartialObjectMetadataList
+		if err := a.list(ctx, resource, namespace, query, &list); err != nil {
+			return err
+		}
+		for _, o := range list.Items {
+			if !each(registry.Key{Namespace: o.Namespace, Name: o.Name}) {
+				return nil
+			}
+		}
+		if list.Continue == "" {
+			return nil
+		}
+		query.Set("continue", list.Continue)
 	}
-	for _, o := range list.Items {
-		names = append(names, o.Name)
-	}
-	return names, nil
 }
 
 // Pod is a Pod as far as one who looks for a server needs it.
@@ -88,8 +96,9 @@ type Pod struct {
 // Pods returns those with these labels, as kubectl has a selector, of a namespace or where
 // it is empty of all.
 func (a *API) Pods(ctx context.Context, namespace, selector string) ([]Pod, error) {
-	var list struct {
-		Items []struct {
+	type page struct {
+		Metadata struct{ Continue string }
+		Items    []struct {
 			Metadata struct{ Namespace, Name string }
 			Spec     struct {
 				NodeName   string
@@ -106,24 +115,31 @@ func (a *API) Pods(ctx context.Context, namespace, selector string) ([]Pod, erro
 			}
 		}
 	}
-	if err := a.list(ctx, "pods", namespace, url.Values{"labelSelector": {selector}}, &list); err != nil {
-		return nil, err
-	}
 	var out []Pod
-	for _, item := range list.Items {
-		pod := Pod{Namespace: item.Metadata.Namespace, Name: item.Metadata.Name, Node: item.Spec.NodeName,
-			Phase: item.Status.Phase, Ports: map[string]int32{}}
-		for _, c := range item.Spec.Containers {
-			for _, p := range c.Ports {
-				pod.Ports[p.Name] = p.ContainerPort
+	query := url.Values{"labelSelector": {selector}, "limit": {strconv.Itoa(pageSize)}}
+	for {
+		var list page
+		if err := a.list(ctx, "pods", namespace, query, &list); err != nil {
+			return nil, err
+		}
+		for _, item := range list.Items {
+			pod := Pod{Namespace: item.Metadata.Namespace, Name: item.Metadata.Name, Node: item.Spec.NodeName,
+				Phase: item.Status.Phase, Ports: map[string]int32{}}
+			for _, c := range item.Spec.Containers {
+				for _, p := range c.Ports {
+					pod.Ports[p.Name] = p.ContainerPort
+				}
 			}
+			for _, c := range item.Status.Conditions {
+				pod.Ready = pod.Ready || c.Type == "Ready" && c.Status == "True"
+			}
+			out = append(out, pod)
 		}
-		for _, c := range item.Status.Conditions {
-			pod.Ready = pod.Ready || c.Type == "Ready" && c.Status == "True"
+		if list.Metadata.Continue == "" {
+			return out, nil
 		}
-		out = append(out, pod)
+		query.Set("continue", list.Metadata.Continue)
 	}
-	return out, nil
 }
 
 // Proxy is the way to a port of a Pod through the API server, which needs the right to get

@@ -44,21 +44,25 @@ func TestAPI(t *testing.T) {
 			io.WriteString(w, text)
 		}
 		switch r.URL.RequestURI() {
-		case "/api/v1/services?limit=5":
-			answer(metadata, `{"items":[{"metadata":{"namespace":"data","name":"db"}},{"metadata":{"namespace":"shop","name":"web"}}]}`)
-		case "/api/v1/namespaces/shop/services?limit=5":
+		case "/api/v1/services?limit=500":
+			answer(metadata, `{"metadata":{"continue":"next page"},"items":[{"metadata":{"namespace":"data","name":"db"}}]}`)
+		case "/api/v1/services?continue=next+page&limit=500":
 			answer(metadata, `{"items":[{"metadata":{"namespace":"shop","name":"web"}}]}`)
-		case "/api/v1/namespaces?limit=5":
+		case "/api/v1/namespaces/shop/services?limit=500":
+			answer(metadata, `{"items":[{"metadata":{"namespace":"shop","name":"web"}}]}`)
+		case "/api/v1/namespaces?limit=500":
 			answer(metadata, `{"items":[{"metadata":{"name":"shop"}}]}`)
-		case "/api/v1/pods?labelSelector=app%3Ddns":
+		case "/api/v1/pods?labelSelector=app%3Ddns&limit=500":
+			answer("application/json", `{"metadata":{"continue":"2"},"items":[]}`)
+		case "/api/v1/pods?continue=2&labelSelector=app%3Ddns&limit=500":
 			answer("application/json", `{"items":[{"metadata":{"namespace":"dns","name":"a"},"spec":{"nodeName":"n1","containers":[
 				{"ports":[{"name":"dns","containerPort":53}]},{"ports":[{"name":"http","containerPort":9153}]}]},
 				"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}]}`)
 		case "/api/v1/namespaces/dns/pods/a:9153/proxy/readyz":
 			io.WriteString(w, "ok")
-		case "/api/v1/namespaces/broken/services?limit=5":
+		case "/api/v1/namespaces/broken/services?limit=500":
 			io.WriteString(w, "<html>")
-		case "/api/v1/namespaces/down/services?limit=5":
+		case "/api/v1/namespaces/down/services?limit=500":
 			http.Error(w, "no", http.StatusBadGateway)
 		default:
 			w.WriteHeader(http.StatusForbidden)
@@ -72,14 +76,25 @@ func TestAPI(t *testing.T) {
 	}
 	ctx := t.Context()
 	web, db := registry.Key{Namespace: "shop", Name: "web"}, registry.Key{Namespace: "data", Name: "db"}
-	if got, err := api.Services(ctx, "", 5); err != nil || !reflect.DeepEqual(got, []registry.Key{db, web}) {
+	services := func(namespace string, most int) (got []registry.Key, err error) {
+		err = api.Services(ctx, namespace, func(k registry.Key) bool {
+			got = append(got, k)
+			return len(got) < most
+		})
+		return got, err
+	}
+	if got, err := services("", 1); err != nil || !reflect.DeepEqual(got, []registry.Key{db}) {
+		t.Errorf("the first of the Services: %v, %v", got, err)
+	}
+	if got, err := services("", 5); err != nil || !reflect.DeepEqual(got, []registry.Key{db, web}) {
 		t.Errorf("Services: %v, %v", got, err)
 	}
-	if got, err := api.Services(ctx, "shop", 5); err != nil || !reflect.DeepEqual(got, []registry.Key{web}) {
+	if got, err := services("shop", 5); err != nil || !reflect.DeepEqual(got, []registry.Key{web}) {
 		t.Errorf("of a namespace: %v, %v", got, err)
 	}
-	if got, err := api.Namespaces(ctx, 5); err != nil || !reflect.DeepEqual(got, []string{"shop"}) {
-		t.Errorf("namespaces: %v, %v", got, err)
+	var namespaces []string
+	if err := api.Namespaces(ctx, func(name string) bool { namespaces = append(namespaces, name); return true }); err != nil || !reflect.DeepEqual(namespaces, []string{"shop"}) {
+		t.Errorf("namespaces: %v, %v", namespaces, err)
 	}
 	pods, err := api.Pods(ctx, "", "app=dns")
 	want := []Pod{{Namespace: "dns", Name: "a", Node: "n1", Phase: "Running", Ready: true, Ports: map[string]int32{"dns": 53, "http": 9153}}}
@@ -101,7 +116,7 @@ func TestAPI(t *testing.T) {
 		"down":   "list services: 502 Bad Gateway",
 		"broken": "list services: invalid character",
 	} {
-		if _, err := api.Services(ctx, namespace, 5); err == nil || !strings.Contains(err.Error(), server.URL) || !strings.Contains(err.Error(), says) {
+		if _, err := services(namespace, 5); err == nil || !strings.Contains(err.Error(), server.URL) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, expected %q", namespace, err, says)
 		}
 	}

@@ -111,7 +111,7 @@ func (f *feed) audit(ctx context.Context) {
 	}
 	a := audit{feed: f, exists: map[name]struct{}{}}
 	if !a.begin() {
-		f.audited(AuditInconclusive, 0)
+		a.done(AuditInconclusive, 0)
 		return
 	}
 	defer a.end()
@@ -119,7 +119,7 @@ func (f *feed) audit(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	f.audited(result, len(wrong))
+	a.done(result, len(wrong))
 	log := f.src.log.With("server", f.src.server, "kind", f.kind.name, "in", f.scope())
 	switch result {
 	case AuditDrift:
@@ -265,16 +265,19 @@ func (a *audit) changed(object name) bool {
 	return touched && (version == 0 || a.version == 0 || version > a.version)
 }
 
-// audited counts an audit.
-func (f *feed) audited(result AuditResult, wrong int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.status.Audits[result]++
-	f.status.Drift += uint64(wrong)
+// done counts an audit.
+func (a *audit) done(result AuditResult, wrong int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.Audits[result]++
+	a.status.Drift += uint64(wrong)
 	switch result {
 	case AuditClean, AuditDrift, AuditOlder:
-		f.status.LastAudit = time.Now()
-		f.auditFails = false
+		a.status.LastAudit = time.Now()
+		a.auditFails = false
+	}
+	if result == AuditClean {
+		a.proved(a.began)
 	}
 }
 

@@ -35,7 +35,7 @@ type kind struct {
 
 var (
 	endpointSlices = &kind{"EndpointSlice", "endpointslices", discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{},
-		"", registry.DecodeSlice}
+		"Services there have no endpoints", registry.DecodeSlice}
 	services = &kind{"Service", "services", corev1.SchemeGroupVersion, &corev1.Service{},
 		"aliases (ExternalName) and annotations of Services are not known, and a Service exists while an EndpointSlice names it", nil}
 	nodes = &kind{"Node", "nodes", corev1.SchemeGroupVersion, &corev1.Node{},

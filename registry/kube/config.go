@@ -29,11 +29,18 @@ type Config struct {
 	// Namespaces are those to watch. None means all.
 	Namespaces []string
 
-	// SyncDeadline, AuditEvery and MassEmpty are for the Source's fields of these names. No
-	// SyncDeadline is 10 s.
+	// SyncDeadline, AuditEvery and MassEmpty are for the Source's fields of these names. 0 is
+	// the default: 10 s, DefaultAuditEvery, and for a MassEmpty whose Hold is 0
+	// DefaultMassEmpty. Less than 0 is never.
 	SyncDeadline, AuditEvery time.Duration
 	MassEmpty                MassEmpty
 }
+
+// DefaultAuditEvery is how often what is held is compared with the cluster.
+const DefaultAuditEvery = 5 * time.Minute
+
+// DefaultMassEmpty are the Services that keep their endpoints for a while.
+var DefaultMassEmpty = MassEmpty{Above: 20, Share: 0.8, Hold: 10 * time.Second}
 
 // ErrNoCluster is why there is no source where nothing says which cluster to watch.
 var ErrNoCluster = errors.New("no cluster found")

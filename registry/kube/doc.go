@@ -14,7 +14,7 @@
 //
 // Nothing that happens on the way empties the Store: it keeps the last state
 // until the API server has something newer to say. Attempts are repeated for
-// ever, at most [maxBackoff] apart (and a little more, by chance). A stream that
+// ever, at most 5 s apart (and a little more, by chance). A stream that
 // no longer moves is noticed in three ways: HTTP/2 pings and TCP keepalives find
 // a dead connection within 15 s, and a watch that stays silent for longer than
 // bookmarks take is ended. Either way the next one goes on where it was. Only after

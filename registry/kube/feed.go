@@ -22,7 +22,9 @@ const (
 	// that comes back should be noticed within the TTL of an answer.
 	maxBackoff = 5 * time.Second
 
-	// rightsInterval is how often a right that we lack is asked for again.
+	// rightsInterval is how often a right that we lack is asked for again, and how long one
+	// is insisted on: an API server that has just started and knows of no rights yet does
+	// within seconds.
 	rightsInterval = time.Minute
 
 	// silence is how long a watch may stay without an event. Bookmarks are asked for
@@ -57,7 +59,9 @@ type feed struct {
 	refusedAt time.Time // when an event was last an error
 	lastError error     // of the last request that failed, until a state has been read
 	failing   time.Time // since when there is one
+	waitsFor  time.Time // since when what others have read waits for a right of ours; zero: it does not
 	silent    bool      // a watch brought nothing for too long, and none has brought something since
+	provedAt  time.Time // when the last audit began that found all as it is in the cluster
 	watched   bool      // a watch was open before, and has ended if another one is opened
 	ended     Restart   // why, as far as that is known
 
@@ -143,16 +147,16 @@ func (f *feed) next(err error, pause *wait.Backoff, off func()) (time.Duration, 
 	forbidden, unauthorized := apierrors.IsForbidden(err), apierrors.IsUnauthorized(err)
 	switch {
 	case !fresh || !forbidden && !unauthorized:
-	case f.kind == endpointSlices && f.src.Insist, slices.Contains(f.src.InsistOn, f.kind.name):
+	case f.insisted() && (unauthorized || f.holdsOut()):
 		f.src.link.down(f, err)
-	case f.kind == endpointSlices && forbidden:
+	case f.kind == endpointSlices && forbidden && !f.src.Insist:
 		return 0, fmt.Errorf("%s at %s: %w (%s); grant %s: %s",
 			f.kind.fullResource(), f.src.server, ErrNoRight, reason(err), f.grant(), f.grantCommands(reason(err)))
-	case f.kind == endpointSlices:
+	case f.kind == endpointSlices && unauthorized:
 		return 0, fmt.Errorf("%s at %s: the API server does not accept our credentials (%s); check the user or the token of the %s",
 			f.kind.fullResource(), f.src.server, reason(err), f.src.where)
 	case forbidden:
-		f.switchOff(reason(err), off)
+		f.switchOff(err, off)
 		return rightsInterval, nil
 	default:
 		f.src.link.down(f, err)
@@ -166,9 +170,34 @@ func (f *feed) next(err error, pause *wait.Backoff, off func()) (time.Duration, 
 	return pause.Step(), nil
 }
 
+// insisted says whether there was something of this kind to serve before anything was read.
+func (f *feed) insisted() bool {
+	return f.kind == endpointSlices && f.src.Insist || slices.Contains(f.src.InsistOn, f.kind.name)
+}
+
+// holdsOut says whether a right is still insisted on. While no EndpointSlices at all have
+// been read there is nothing else to show; from then on what they tell must not wait for
+// long.
+func (f *feed) holdsOut() bool {
+	if !f.src.hasRead(endpointSlices) {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.waitsFor.IsZero() {
+		f.waitsFor = time.Now()
+	}
+	return time.Since(f.waitsFor) < rightsInterval
+}
+
+// hasRead says whether some of a kind were read, in any scope.
+func (s *Source) hasRead(k *kind) bool {
+	return slices.ContainsFunc(s.feeds, func(f *feed) bool { return f.kind == k && f.snapshot().Lists > 0 })
+}
+
 // switchOff tells the registry, once, that this kind is not to be had.
-func (f *feed) switchOff(why string, off func()) {
-	f.src.link.up(f) // this is an answer; what was wrong before is not any more
+func (f *feed) switchOff(err error, off func()) {
+	f.src.link.off(f, err)
 	if f.snapshot().Off {
 		return
 	}
@@ -177,7 +206,7 @@ func (f *feed) switchOff(why string, off func()) {
 	f.status.Off, f.status.Synced = true, true
 	f.mu.Unlock()
 	f.src.log.Warn("no right to list "+f.kind.name+"s: "+f.kind.off+"; asking again every minute",
-		"in", f.scope(), "grant", f.grant(), "err", why)
+		"in", f.scope(), "grant", f.grant(), "err", reason(err))
 }
 
 // scope is the feed's scope, for people.
@@ -466,12 +495,15 @@ func (f *feed) progress() {
 }
 
 // lost says that no watch is open. What the feed has brought was right until now, or
-// where a watch was silent until it last was not.
+// where a watch was silent until it last was not, or an audit has proved it.
 func (f *feed) lost() {
 	f.status.Connected = false
 	switch {
 	case f.silent:
 		f.status.Lost = f.status.LastEvent
+		if f.provedAt.After(f.status.Lost) {
+			f.status.Lost = f.provedAt
+		}
 	case f.status.Lost.IsZero():
 		f.status.Lost = time.Now()
 	}
@@ -490,6 +522,16 @@ func (f *feed) connected() {
 	f.watched, f.ended = true, RestartClosed
 	if f.upSince.IsZero() {
 		f.upSince = time.Now()
+	}
+}
+
+// proved says that what was held at some time since the last list is what existed. Where no
+// bookmarks come and nothing happens, that is all that can be known. The watch has to bring
+// something as soon as before: what it may leave out from now on, nobody has looked at.
+func (f *feed) proved(at time.Time) {
+	if f.status.Connected {
+		f.provedAt, f.silent = at, false
+		f.status.Lost = time.Time{}
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 var forbiddenUser = regexp.MustCompile(`User "([^"]+)"`)
 
 // grantCommands are the lines for kubectl that give the one who was refused all rights that
-// are used, in the scope of the feed. Where it was not said who that is, they say USER.
+// are used, in the scope of the feed. Where it was not said who that is, they say USER. The role
+// may be there already, for somebody else.
 func (f *feed) grantCommands(refusal string) string {
 	role, binding, in := "clusterrole", "clusterrolebinding", ""
 	resources := "endpointslices.discovery.k8s.io,services,nodes"
@@ -20,16 +21,19 @@ func (f *feed) grantCommands(refusal string) string {
 		role, binding, in = "role", "rolebinding", " -n "+f.namespace
 		resources = "endpointslices.discovery.k8s.io,services"
 	}
-	who := "--user=USER"
+	user, who := "USER", "--user=USER"
 	if m := forbiddenUser.FindStringSubmatch(refusal); m != nil {
-		who = "--user=" + shellWord(m[1])
-		if account, ok := strings.CutPrefix(m[1], "system:serviceaccount:"); ok {
-			who = "--serviceaccount=" + shellWord(account)
+		user, who = m[1], "--user="+shellWord(m[1])
+		if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
+			user, who = account, "--serviceaccount="+shellWord(account)
 		}
 	}
-	return fmt.Sprintf("kubectl create %s epdns-read --verb=list,watch --resource=%s%s && kubectl create %s epdns-read --%s=epdns-read %s%s",
-		role, resources, in, binding, role, who, in)
+	return fmt.Sprintf("kubectl create %s epdns-read --verb=list,watch --resource=%s%s --dry-run=client -o yaml | kubectl apply -f - && kubectl create %s epdns-read-%s --%s=epdns-read %s%s",
+		role, resources, in, binding, oddInNames.ReplaceAllString(user, "-"), role, who, in)
 }
+
+// oddInNames is what no name of a binding has here.
+var oddInNames = regexp.MustCompile(`[^-._:@a-zA-Z0-9]`)
 
 // shellWord is a text as a shell takes it for one word.
 func shellWord(text string) string {

@@ -7,17 +7,17 @@ import (
 func TestGrantCommands(t *testing.T) {
 	for _, c := range []struct{ namespace, refusal, want string }{
 		{"", `endpointslices.discovery.k8s.io is forbidden: User "jane" cannot list resource "endpointslices"`,
-			"kubectl create clusterrole epdns-read --verb=list,watch --resource=endpointslices.discovery.k8s.io,services,nodes && " +
-				"kubectl create clusterrolebinding epdns-read --clusterrole=epdns-read --user=jane"},
+			"kubectl create clusterrole epdns-read --verb=list,watch --resource=endpointslices.discovery.k8s.io,services,nodes --dry-run=client -o yaml | kubectl apply -f - && " +
+				"kubectl create clusterrolebinding epdns-read-jane --clusterrole=epdns-read --user=jane"},
 		{"shop", `forbidden: User "system:serviceaccount:dns:epdns" cannot list`,
-			"kubectl create role epdns-read --verb=list,watch --resource=endpointslices.discovery.k8s.io,services -n shop && " +
-				"kubectl create rolebinding epdns-read --role=epdns-read --serviceaccount=dns:epdns -n shop"},
+			"kubectl create role epdns-read --verb=list,watch --resource=endpointslices.discovery.k8s.io,services -n shop --dry-run=client -o yaml | kubectl apply -f - && " +
+				"kubectl create rolebinding epdns-read-dns:epdns --role=epdns-read --serviceaccount=dns:epdns -n shop"},
 		{"", `forbidden: User "o'hara; rm" cannot list`,
-			"kubectl create clusterrole epdns-read --verb=list,watch --resource=endpointslices.discovery.k8s.io,services,nodes && " +
-				`kubectl create clusterrolebinding epdns-read --clusterrole=epdns-read --user='o'\''hara; rm'`},
+			"kubectl create clusterrole epdns-read --verb=list,watch --resource=endpointslices.discovery.k8s.io,services,nodes --dry-run=client -o yaml | kubectl apply -f - && " +
+				`kubectl create clusterrolebinding epdns-read-o-hara--rm --clusterrole=epdns-read --user='o'\''hara; rm'`},
 		{"", "no",
-			"kubectl create clusterrole epdns-read --verb=list,watch --resource=endpointslices.discovery.k8s.io,services,nodes && " +
-				"kubectl create clusterrolebinding epdns-read --clusterrole=epdns-read --user=USER"},
+			"kubectl create clusterrole epdns-read --verb=list,watch --resource=endpointslices.discovery.k8s.io,services,nodes --dry-run=client -o yaml | kubectl apply -f - && " +
+				"kubectl create clusterrolebinding epdns-read-USER --clusterrole=epdns-read --user=USER"},
 	} {
 		f := &feed{kind: endpointSlices, namespace: c.namespace}
 		if got := f.grantCommands(c.refusal); got != c.want {

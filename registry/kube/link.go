@@ -62,6 +62,16 @@ func (l *link) up(f *feed) {
 	}
 }
 
+// off says that a feed will do without a right that it lacks. Who decides that tells of it,
+// in place of what was told of the right before.
+func (l *link) off(f *feed, err error) {
+	what, _ := classify(f, err)
+	l.mu.Lock()
+	delete(l.told, what) // it names the kind and the scope: nobody else's
+	l.mu.Unlock()
+	l.up(f) // it is an answer; whatever else was wrong is not any more
+}
+
 func (l *link) suffers(what string) bool {
 	for _, w := range l.trouble {
 		if w == what {

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,53 @@ func TestLostInSilence(t *testing.T) {
 		w.api.Announce()
 		synctest.Wait()
 		w.wantLost("after a bookmark", time.Time{})
+	})
+}
+
+// Where nothing happens and no bookmarks come, an audit is what proves a state: as of when it
+// began. That is no event, and does not put off the next look at the silence.
+func TestLostUntilAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.src.AuditEvery = time.Hour
+		w.run()
+		began := w.status(0).LastEvent
+		after(silence + time.Second)
+		w.wantLost("in silence", began)
+		after(auditSettles)
+		proved := w.status(0).LastAudit
+		if st := w.status(0); st.Audits[AuditClean] != 1 || !st.LastEvent.Equal(began) || !st.Connected {
+			t.Fatalf("status %+v", st)
+		}
+		w.wantLost("after the audit", time.Time{})
+		after(silence - auditSettles - 2*time.Second)
+		w.wantLost("before it is silent again", time.Time{})
+		after(2 * time.Second)
+		w.wantLost("silent again", proved)
+		after(3 * silence) // until an audit is due
+		w.wantLost("and for long", proved)
+		w.api.Announce()
+		synctest.Wait()
+		w.wantLost("after a bookmark", time.Time{})
+	})
+}
+
+// An audit that cannot read its list proves nothing.
+func TestLostWithoutAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.src.AuditEvery = time.Hour
+		w.run()
+		began := w.status(0).LastEvent
+		w.pipe.stalls.Store(true)
+		after(silence + 2*auditSettles)
+		w.wantLost("while it is read", began)
+		w.pipe.cut(io.ErrUnexpectedEOF)
+		after(time.Second)
+		w.wantLost("when that has failed", began)
+		if n := w.audited(AuditClean); n != 0 || w.audited(AuditFailed) == 0 {
+			t.Errorf("%d audits are clean", n)
+		}
 	})
 }
 

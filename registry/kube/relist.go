@@ -58,7 +58,7 @@ var expiry = watch.Event{Type: watch.Error, Object: &metav1.Status{
 type MassEmpty struct {
 	Above int           // Services with more endpoints than that are meant
 	Share float64       // if a list lacks more than this part of them, 0 to 1
-	Hold  time.Duration // for how long; 0 is never
+	Hold  time.Duration // for how long; 0 or less is never
 }
 
 // guard is what keeps Services as they are in the relist that comes. It is nil where

@@ -25,16 +25,17 @@ type Source struct {
 	SyncDeadline time.Duration
 
 	// Insist says that there is something to serve already: not to have the right to read
-	// EndpointSlices at the start is then no reason to give up. It may be changed before
-	// Run.
+	// EndpointSlices at the start is then no reason to give up. Where those of another
+	// namespace can be read, it is for a minute no reason to do without them. It may be
+	// changed before Run.
 	Insist bool
 
 	// InsistOn are further kinds, "Service" or "Node", of which there is something to serve
 	// already: not to have the right to read them at the start does not switch them off
-	// then. It may be changed before Run.
+	// then, until EndpointSlices could be read for a minute. It may be changed before Run.
 	InsistOn []string
 
-	// AuditEvery is how often each kind is compared with the cluster, 0 for never. It may
+	// AuditEvery is how often each kind is compared with the cluster, 0 or less for never. It may
 	// be changed before Run.
 	AuditEvery time.Duration
 
@@ -82,6 +83,12 @@ func New(cfg Config, log *slog.Logger) (*Source, error) {
 		return nil, err
 	}
 	s.AuditEvery, s.MassEmpty = cfg.AuditEvery, cfg.MassEmpty
+	if s.AuditEvery == 0 {
+		s.AuditEvery = DefaultAuditEvery
+	}
+	if s.MassEmpty.Hold == 0 {
+		s.MassEmpty = DefaultMassEmpty
+	}
 	if cfg.SyncDeadline > 0 {
 		s.SyncDeadline = cfg.SyncDeadline
 	}
@@ -184,8 +191,9 @@ type FeedStatus struct {
 	Grant  string // the right that it needs, for people
 
 	// Lost is until when what the feed has brought is known to be right: when its watch
-	// ended, or when it last brought something, if it was silent for too long. It is
-	// zero while a watch is open that is not.
+	// ended, or if it was silent for too long, when it last brought something or an audit
+	// began that proved it. It is zero while a watch is open that is not silent, or is
+	// since that audit.
 	Lost time.Time
 
 	LastEvent time.Time // the last list, event or bookmark

@@ -33,6 +33,8 @@
 // that time is too young to tell two writes apart, content. Symbolic links are
 // followed, so that the swap of a mounted ConfigMap is seen. A file that is empty
 // or gone is given one more look before it is believed, for editors truncate and
-// rename. A directory that can't be read changes nothing. Files without
-// modification times, as an [embed.FS] has them, are read once.
+// rename. A directory that can't be read changes nothing, nor does one in which no
+// file is left, as where a volume is not mounted: what was known stays until there are
+// files again. A file with nothing but a comment in it says that there is nothing.
+// Files without modification times, as an [embed.FS] has them, are read once.
 package manifest

@@ -38,6 +38,9 @@ func (f *file) faults() Faults {
 // look reads what has changed since the last look. It says whether anything has.
 func (s *Source) look(now time.Time) (changed bool, err error) {
 	found, err := s.scan()
+	if err == nil && len(found) == 0 && s.uses() {
+		err = errNone
+	}
 	if err != nil {
 		return false, err
 	}
@@ -69,6 +72,20 @@ func (s *Source) look(now time.Time) (changed bool, err error) {
 		changed = true
 	}
 	return changed, nil
+}
+
+// errNone is of a directory that had manifests. A volume that is not mounted looks so, and a
+// checkout that is half done.
+var errNone = errors.New("no manifest is there any more")
+
+// uses says whether a file is in use.
+func (s *Source) uses() bool {
+	for _, f := range s.files {
+		if f.good != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // reread reads a file and says whether it has something new to say.

@@ -729,6 +729,58 @@ func TestUnreadable(t *testing.T) {
 	})
 }
 
+// A directory in which no file is left changes nothing: it may be a volume that is not mounted.
+func TestEmptied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := slice("web-1", "web", "10.0.0.1"), slice("web-2", "web", "10.0.0.2")
+		w := start(t, map[string]string{"a.yaml": a, "sub/b.yaml": b})
+		for i := range 2 {
+			w.edit(func() { w.files = fstest.MapFS{"README.md": {}} })
+			w.polls(20)
+			w.want("web 10.0.0.1 10.0.0.2", "web")
+			w.wantLog(i+1, "level=WARN")
+			w.wantLog(i+1, "what is known stays\" at=m err=\"no manifest is there any more\"")
+			if st := w.src.Status(); !st.Unreadable || st.Slices != 2 {
+				t.Errorf("status %+v", st)
+			}
+			w.put("a.yaml", a)
+			w.put("sub/b.yaml", b)
+			w.polls(3)
+			w.want("web 10.0.0.1 10.0.0.2", "web")
+			w.wantLog(i+1, "can be read again")
+			w.wantLog(1, "manifests read") // the first read
+		}
+
+		w.remove("a.yaml") // one of them is gone, and then the last one
+		w.polls(2)
+		w.want("web 10.0.0.2", "web")
+		w.remove("sub/b.yaml")
+		w.polls(20)
+		w.want("web 10.0.0.2", "web")
+		w.put("c.yaml", "# nothing\n") // it is meant so
+		w.polls(2)
+		w.want("", "web")
+		w.wantLog(3, "level=WARN")
+		w.wantLog(3, "can be read again")
+	})
+}
+
+// A file that was never right leaves nothing behind.
+func TestOnlyFileIsBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.put("a.yaml", "oops")
+		w.polls(1)
+		w.remove("a.yaml")
+		w.polls(2)
+		w.wantLog(1, "level=WARN")
+		w.wantLog(1, "a manifest with a fault is gone")
+		if st := w.src.Status(); st.Unreadable || st.Files != 0 || st.Broken != 0 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
 // A mounted ConfigMap changes by the swap of one symbolic link.
 func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()

@@ -36,7 +36,7 @@ type Source struct {
 	files    map[string]*file
 	loaded   bool // the first read is done
 	dropped  bool // a file in use is gone, and accept has not seen it yet
-	failures int  // looks in a row that could not list the files
+	failures int  // looks in a row that could not list the files, or found none any more
 
 	reads      uint64
 	lastChange time.Time
@@ -264,7 +264,7 @@ type Status struct {
 	Ignored  int // objects of other kinds
 	Faults   []string
 
-	Unreadable bool      // the files can't be listed
+	Unreadable bool      // the files can't be listed, or there are none any more
 	Reads      uint64    // how often the registry was fed
 	LastChange time.Time // and when last
 }

@@ -126,7 +126,8 @@ func TestRights(t *testing.T) {
 	if code != 0 || len(lines(stdout)) != 2 || stderr != "" {
 		t.Errorf("with all rights: exit status %d\n%s%s", code, stdout, stderr)
 	}
-	good(t, kube.Kubeconfig, "kubectl delete clusterrolebinding,clusterrole epdns-read && kubectl delete -n shop rolebinding,role epdns-read")
+	good(t, kube.Kubeconfig, "kubectl delete clusterrole/epdns-read clusterrolebinding/epdns-read-"+cluster.Limited+
+		" && kubectl delete -n shop role/epdns-read rolebinding/epdns-read-"+cluster.Limited)
 }
 
 // Wrong credentials are an error at once.
