@@ -119,6 +119,7 @@ func beginStream(w http.ResponseWriter) (send func([]byte) bool) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
 	control := http.NewResponseController(w)
+	control.SetReadDeadline(time.Time{}) // what is waited for is that the reader goes
 	return func(b []byte) bool {
 		control.SetWriteDeadline(time.Now().Add(patience))
 		_, err := w.Write(b)

@@ -55,6 +55,9 @@ func pipelineOf(t *testing.T, source registry.Source, cfg zones.Config) *pipelin
 	return p
 }
 
+// atOnce lets everybody begin.
+func atOnce(context.Context) (done func(), err error) { return func() {}, nil }
+
 // request is one from and to these addresses.
 func request(url, from, to string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, url, nil)
@@ -103,7 +106,7 @@ func TestDetailsParameters(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /watch", serveWatch(store))
 	mux.Handle("GET /lookup", serveLookup(responders(&zones.Store{})))
-	mux.Handle("GET /explain", serveExplain(responders(&zones.Store{})))
+	mux.Handle("GET /explain", serveExplain(responders(&zones.Store{}), atOnce))
 	for _, c := range []struct{ path, says string }{
 		{"/watch", `"service"`},
 		{"/watch?service=shop", `"service"`},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"mime"
 	"net/http"
@@ -21,8 +22,9 @@ const (
 	textPlain       = "text/plain"
 )
 
-// serveExplain answers questions and explains the answers.
-func serveExplain(newResponder func() *dnsserver.Responder) http.HandlerFunc {
+// serveExplain answers questions and explains the answers, as many at a time as begin lets in:
+// to explain a large Service takes tenths of a second of a processor.
+func serveExplain(newResponder func() *dnsserver.Responder, begin func(context.Context) (done func(), err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		asked, p, err := readQuestion(r.URL, "tcp", "format")
 		if err != nil {
@@ -41,7 +43,14 @@ func serveExplain(newResponder func() *dnsserver.Responder) http.HandlerFunc {
 			badRequest(w, err)
 			return
 		}
+		done, err := begin(r.Context())
+		if err != nil {
+			w.Header().Set("Retry-After", "5")
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
 		x, err := q.explain(newResponder())
+		done()
 		if err != nil {
 			badRequest(w, fmt.Errorf(`parameter "name": %w`, err))
 			return

@@ -26,7 +26,7 @@ func askExplain(t *testing.T, p *pipeline, query string, accept ...string) *http
 	r := httptest.NewRequest(http.MethodGet, "/explain?"+query, nil)
 	r.Header["Accept"] = accept
 	w := httptest.NewRecorder()
-	serveExplain(responders(p.zones))(w, r)
+	serveExplain(responders(p.zones), atOnce)(w, r)
 	if w.Code != http.StatusOK {
 		t.Fatalf("%s: %d %s", query, w.Code, w.Body)
 	}

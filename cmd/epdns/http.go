@@ -63,10 +63,10 @@ func newHTTP(p *pipeline, dns *dnsserver.Server, log *slog.Logger) *httpServer {
 	mux.HandleFunc("GET /livez", live)
 	mux.HandleFunc("GET /healthz", live)
 	mux.HandleFunc("GET /readyz", serveReady(p, dns))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(newMetrics(p, dns, h.room), promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(newMetrics(p, dns, h.room), promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
 	mux.Handle("GET /watch", h.detailed(h.streams.limited(serveWatch(p.registry))))
 	mux.Handle("GET /lookup", h.detailed(serveLookup(dns.NewResponder)))
-	mux.Handle("GET /explain", h.detailed(serveExplain(dns.NewResponder)))
+	mux.Handle("GET /explain", h.detailed(serveExplain(dns.NewResponder, h.page.begin)))
 	h.page.handle(mux)
 	h.handleProfiles(mux)
 	h.handler = mux
@@ -145,7 +145,9 @@ func (h *httpServer) start() {
 	ctx, stop := context.WithCancel(h.ctx) // streams end with it
 	c.server = &http.Server{
 		Handler:           h.handler,
+		MaxHeaderBytes:    16 << 10,
 		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second, // of a body, too, which no request needs
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
 		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelWarn),

@@ -21,10 +21,14 @@ const (
 	// maxStreams is how many of them may be streams, which stay: /watch and the status
 	// page.
 	maxStreams = 64
+
+	// maxScrapes is how many have metrics collected at a time. Others are told to come again.
+	maxScrapes = 8
 )
 
 // httpRoom closes connections where there are too many: the one that has been without a
-// request for longest, or where all have one, the new one.
+// request for longest, or where all have one, one of the address that has most, so that a
+// probe gets in beside those who hold what they can.
 type httpRoom struct {
 	log *slog.Logger
 
@@ -73,6 +77,9 @@ func (r *httpRoom) makeRoom(newest net.Conn) {
 			close, since = c, idle
 		}
 	}
+	if close == newest {
+		close = r.ofHeaviest(newest)
+	}
 	delete(r.open, close)
 	close.Close()
 	r.rejected++
@@ -80,6 +87,26 @@ func (r *httpRoom) makeRoom(newest net.Conn) {
 		r.full = true
 		r.log.Warn("too many HTTP connections: idle ones are closed, else new ones", "most", maxHTTPConnections)
 	}
+}
+
+// ofHeaviest is a connection of the address that has most, or the newest if it has that many,
+// too. It needs r.mu.
+func (r *httpRoom) ofHeaviest(newest net.Conn) net.Conn {
+	address := func(c net.Conn) string {
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		return host
+	}
+	has := map[string]int{}
+	for c := range r.open {
+		has[address(c)]++
+	}
+	chosen := newest
+	for c := range r.open {
+		if has[address(c)] > has[address(chosen)] {
+			chosen = c
+		}
+	}
+	return chosen
 }
 
 // Describe implements [prometheus.Collector].

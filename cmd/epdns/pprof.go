@@ -31,6 +31,8 @@ func (h *httpServer) handleProfiles(mux *http.ServeMux) {
 // the other pages may: their limit is lifted, and hidden from package pprof, which looks for
 // it at the server.
 func unhurried(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
-	http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	control := http.NewResponseController(w)
+	control.SetReadDeadline(time.Time{})
+	control.SetWriteDeadline(time.Time{})
 	return w, r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, nil))
 }

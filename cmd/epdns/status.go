@@ -172,6 +172,8 @@ func (f *statusFlags) pods(ctx context.Context) (all []seenServer, err error) {
 		}
 		pods = append(pods, more...)
 	}
+	// Those that are over stay in the API for a while, beside the ones in their place.
+	pods = slices.DeleteFunc(pods, func(p kube.Pod) bool { return p.Phase == "Succeeded" || p.Phase == "Failed" })
 	if len(pods) == 0 {
 		return nil, fmt.Errorf("%v: no Pod with %s in %s; deploy/README.md tells how to install epdns (--namespace and --selector look elsewhere)", api, f.selector, in)
 	}

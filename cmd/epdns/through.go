@@ -326,6 +326,10 @@ func (w *way) allowed(s *subject) time.Duration {
 	return time.Duration(ttl) * time.Second
 }
 
+// carrierGrade is what some clusters have for Pods, and resolvers take for private as well (RFC
+// 6598).
+var carrierGrade = netip.MustParsePrefix("100.64.0.0/10")
+
 func isPrivate(m *dns.Msg) bool {
 	return !slices.ContainsFunc(m.Answer, func(rr dns.RR) bool {
 		var ip netip.Addr
@@ -337,7 +341,8 @@ func isPrivate(m *dns.Msg) bool {
 		default:
 			return false // an alias, or what is no address
 		}
-		return !ip.Unmap().IsPrivate()
+		ip = ip.Unmap()
+		return !ip.IsPrivate() && !carrierGrade.Contains(ip)
 	})
 }
 
@@ -554,7 +559,7 @@ func (w *way) servesStale(ctx context.Context, s *subject) bool {
 		}
 	}
 	ttl, most := least(reply), least(want)
-	over := ttl > most && s.highest <= most || ttl == 0 && most > 0 && !countsToZero[w.software]
+	over := ttl > most && s.highest <= most || ttl == 0 && most > 0 && w.software != "" && !countsToZero[w.software]
 	if over && len(reply.Answer) > 0 && len(want.Answer) > 0 {
 		if w.once("stale") {
 			w.fault(s.String(), "what is over is given once more, with a TTL of %d s, however old: %s", ttl, w.remedy(servedStale))

@@ -213,13 +213,32 @@ func (t *truth) choose(services []*registry.Service, zone zones.Zone) (chosen []
 		}
 	}
 	if few := best[roleOrdinary]; few != nil {
-		if a, ok := t.answer(few.name, dns.TypeA).Answer[0].(*dns.A); ok {
-			if name, err := dns.ReverseAddr(a.A.String()); err == nil && len(t.answer(name, dns.TypePTR).Answer) > 0 {
-				chosen = append(chosen, &subject{name: name, qtype: dns.TypePTR, role: roleReverse})
-			}
+		if name := t.reverseOf(few.name); name != "" {
+			chosen = append(chosen, &subject{name: name, qtype: dns.TypePTR, role: roleReverse})
 		}
 	}
 	return chosen
+}
+
+// reverseOf is the reverse name of the first address of a name, if there is one now, and has a
+// PTR record.
+func (t *truth) reverseOf(name string) string {
+	m := t.answer(name, dns.TypeA)
+	if m == nil || len(m.Answer) == 0 {
+		return ""
+	}
+	a, ok := m.Answer[0].(*dns.A)
+	if !ok {
+		return ""
+	}
+	reverse, err := dns.ReverseAddr(a.A.String())
+	if err != nil {
+		return ""
+	}
+	if m = t.answer(reverse, dns.TypePTR); m == nil || len(m.Answer) == 0 {
+		return ""
+	}
+	return reverse
 }
 
 // named are the subjects of --name: addresses, and ports where a name has those.
