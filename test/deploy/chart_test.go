@@ -30,6 +30,7 @@ import (
 const (
 	chart      = shipped + "/chart"
 	everything = "testdata/chart.yaml"
+	instead    = "testdata/instead.yaml" // what excludes some of that
 )
 
 // helm runs Helm, as the administrator of a cluster if there is one, and returns what it printed.
@@ -69,7 +70,7 @@ func values(t *testing.T) []string {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there is no example: %v", err)
 	}
-	return append([]string{"", everything}, files...)
+	return append([]string{"", everything, instead}, files...)
 }
 
 // with is the flag for a file of values.
@@ -200,13 +201,13 @@ func forget(v any) {
 // Pod security "restricted" but for what is in the nodes' network.
 func TestChartAccepted(t *testing.T) {
 	c := strictCluster(t)
-	for _, name := range []string{"podmonitor.yaml", "prometheusrule.yaml"} {
+	for _, name := range []string{"monitors.yaml", "prometheusrule.yaml"} {
 		if _, err := controlWith(c.Kubeconfig, "apply", "-f", "testdata/"+name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := controlWith(c.Kubeconfig, "wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com",
-		"crd/prometheusrules.monitoring.coreos.com"); err != nil {
+		"crd/servicemonitors.monitoring.coreos.com", "crd/prometheusrules.monitoring.coreos.com"); err != nil {
 		t.Fatal(err)
 	}
 	namespaces := []object{
@@ -297,12 +298,15 @@ func TestChartRefuses(t *testing.T) {
 		{"rbac.create=sure", "/rbac/create"},
 		{"service.type=ExternalName", "/service/type"},
 		{"service.clusterIP=ten", "/service/clusterIP"},
+		{"service.clusterIP=None", "/service/clusterIP"}, // port 53 would lead nowhere
 		{"service.ipFamilies={IPv5}", "/service/ipFamilies/0"},
 		{"state.sizeLimit=large", "/state/sizeLimit"},
 		{"podDisruptionBudget.maxUnavailable=half", "/podDisruptionBudget/maxUnavailable"},
 		{"autoscaling.targetCPU=80%", "/autoscaling/targetCPU"},
 		{"networkPolicy.apiServerPorts={}", "/networkPolicy/apiServerPorts"},
 		{"podMonitor.interval=often", "/podMonitor/interval"},
+		{"serviceMonitor.interval=often", "/serviceMonitor/interval"},
+		{"podMonitor.enabled=true,serviceMonitor.enabled=true", "serviceMonitor.enabled: with podMonitor.enabled"},
 		{"resources.limit.memory=1Gi", "limit"},
 		{"resources.limits.memory=much", "/resources/limits/memory"},
 		{"config.listen={:53}", "config.listen: the chart sets this by the value dnsPort and listenAddress"},
@@ -458,7 +462,7 @@ func TestChartInstall(t *testing.T) {
 	})
 	const path = "/apis/apps/v1/namespaces/" + namespace + "/deployments/epdns"
 	settings := []string{"--set", "config.zones[0].name=chart.example", "--set", "service.clusterIP=" + epdnsIP}
-	out := mustHelm(t, c, append([]string{"install", "epdns", chart, "-n", namespace, "--wait", "--timeout=30s"}, settings...)...)
+	out := mustHelm(t, c, append([]string{"install", "epdns", chart, "-n", namespace, "--wait", "--timeout=2m"}, settings...)...)
 	for _, want := range []string{
 		"dig @" + epdnsIP + " SERVICE.NAMESPACE.chart.example\n",
 		"  chart.example:53 {\n",
@@ -482,7 +486,7 @@ func TestChartInstall(t *testing.T) {
 	t.Run("test", func(t *testing.T) {
 		ran := make(chan error, 1)
 		go func() { ran <- actKubelet(t, c, "epdns-test") }()
-		out, err := helm(t, c, "test", "epdns", "-n", namespace, "--timeout=30s")
+		out, err := helm(t, c, "test", "epdns", "-n", namespace, "--timeout=2m")
 		if ranErr := <-ran; ranErr != nil || err != nil {
 			t.Fatal(ranErr, err)
 		}
@@ -500,7 +504,7 @@ func TestChartInstall(t *testing.T) {
 		}
 	}
 	request(&before)
-	mustHelm(t, c, append([]string{"upgrade", "epdns", chart, "-n", namespace, "--wait", "--timeout=30s", "--set", "config.lameduck=9s"}, settings...)...)
+	mustHelm(t, c, append([]string{"upgrade", "epdns", chart, "-n", namespace, "--wait", "--timeout=2m", "--set", "config.lameduck=9s"}, settings...)...)
 	request(&after)
 	if after.Metadata.Generation != before.Metadata.Generation {
 		t.Errorf("a changed configuration made generation %d of the Deployment %d", before.Metadata.Generation, after.Metadata.Generation)
@@ -509,7 +513,7 @@ func TestChartInstall(t *testing.T) {
 		t.Errorf("the configuration is\n%s", text)
 	}
 
-	mustHelm(t, c, append([]string{"upgrade", "epdns", chart, "-n", namespace, "--wait", "--timeout=30s", "--set", "replicaCount=3,image.tag=v2,state.enabled=false"}, settings...)...)
+	mustHelm(t, c, append([]string{"upgrade", "epdns", chart, "-n", namespace, "--wait", "--timeout=2m", "--set", "replicaCount=3,image.tag=v2,state.enabled=false"}, settings...)...)
 	var d struct {
 		Spec   struct{ Replicas int }
 		Status struct{ UpdatedReplicas, AvailableReplicas int }
@@ -521,12 +525,12 @@ func TestChartInstall(t *testing.T) {
 	if image := podOf(t, c, strings.TrimPrefix(path, "/")).spec.Containers[0].Image; image != "epdns:v2" {
 		t.Errorf("after the upgrade the image is %s", image)
 	}
-	mustHelm(t, c, "rollback", "epdns", "-n", namespace, "--wait", "--timeout=30s")
+	mustHelm(t, c, "rollback", "epdns", "-n", namespace, "--wait", "--timeout=2m")
 	if image := podOf(t, c, strings.TrimPrefix(path, "/")).spec.Containers[0].Image; image != "epdns:dev" {
 		t.Errorf("after the rollback the image is %s", image)
 	}
 
-	mustHelm(t, c, "uninstall", "epdns", "-n", namespace, "--wait", "--timeout=30s")
+	mustHelm(t, c, "uninstall", "epdns", "-n", namespace, "--wait", "--timeout=2m")
 	run.Eventually(t, func() error {
 		left := slices.DeleteFunc(leftovers(t, c), func(o string) bool { return o == "Namespace "+namespace })
 		out, err := exec.Command(kubectl, "--kubeconfig", c.Kubeconfig, "-n", namespace, "get", "pods,configmaps,secrets", "-o", "name").Output()
@@ -649,5 +653,5 @@ func rows(prefix string, n *yaml.Node, before string) (out []string) {
 // ours says whether the keys below one are the chart's, and not those of a Kubernetes object.
 func ours(path string) bool {
 	return slices.Contains([]string{"image", "rbac", "serviceAccount", "service", "state", "podDisruptionBudget", "autoscaling",
-		"networkPolicy", "podMonitor", "prometheusRule", "resourceQuota"}, path)
+		"networkPolicy", "podMonitor", "serviceMonitor", "prometheusRule", "resourceQuota"}, path)
 }

@@ -142,10 +142,15 @@ func TestOverlays(t *testing.T) {
 	} {
 		t.Run(test.dir, func(t *testing.T) {
 			dir := filepath.Join(shipped, test.dir)
+			t.Cleanup(func() {
+				if t.Failed() { // before it was deleted, perhaps
+					controlWith(test.by, "delete", "--ignore-not-found", "--wait=false", "-k", dir)
+				}
+			})
 			if _, err := controlWith(test.by, "apply", "-k", dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := controlWith(test.by, "-n", test.namespace, "rollout", "status", test.workload, "--timeout=20s"); err != nil {
+			if _, err := controlWith(test.by, "-n", test.namespace, "rollout", "status", test.workload, "--timeout=2m"); err != nil {
 				t.Fatal(err)
 			}
 			run.Eventually(t, func() error {
@@ -237,20 +242,22 @@ func leftovers(t *testing.T, c *cluster.Cluster) (left []string) {
 // All components together are accepted over base, and what they name is there.
 func TestComponents(t *testing.T) {
 	deployed(t)
-	if _, err := apply("-f", "testdata/podmonitor.yaml"); err != nil {
+	if _, err := apply("-f", "testdata/monitors.yaml"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := control("wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com"); err != nil {
+	if _, err := control("wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com",
+		"crd/servicemonitors.monitoring.coreos.com"); err != nil {
 		t.Fatal(err)
 	}
 	dir := kustomization(t, "resources:\n- ROOT/base\ncomponents:\n- ROOT/components/network-policy\n- ROOT/components/autoscaling\n"+
-		"- ROOT/components/pod-monitor\n- ROOT/components/no-nodes\n- ROOT/components/endpointslices-only\n")
+		"- ROOT/components/pod-monitor\n- ROOT/components/service-monitor\n- ROOT/components/no-nodes\n- ROOT/components/endpointslices-only\n")
 	out, err := apply("--dry-run=server", "-k", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"networkpolicy.networking.k8s.io/epdns created", "horizontalpodautoscaler.autoscaling/epdns created",
-		"podmonitor.monitoring.coreos.com/epdns created", "clusterrole.rbac.authorization.k8s.io/epdns configured"} {
+		"podmonitor.monitoring.coreos.com/epdns created", "servicemonitor.monitoring.coreos.com/epdns created", "service/epdns-metrics created",
+		"clusterrole.rbac.authorization.k8s.io/epdns configured"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in:\n%s", want, out)
 		}
@@ -261,9 +268,10 @@ func TestComponents(t *testing.T) {
 	for _, p := range podOf(t, kube, "apis/apps/v1/namespaces/"+namespace+"/deployments/epdns").spec.Containers[0].Ports {
 		names = append(names, p.Name)
 	}
-	type port struct{ Port any }
+	type port struct{ Port, TargetPort any }
 	out, err = control("create", "--dry-run=client", "-o", "json", "-f", filepath.Join(shipped, "components/network-policy/networkpolicy.yaml"),
-		"-f", filepath.Join(shipped, "components/pod-monitor/podmonitor.yaml"))
+		"-f", filepath.Join(shipped, "components/pod-monitor/podmonitor.yaml"), "-f", filepath.Join(shipped, "components/service-monitor/service.yaml"),
+		"-f", filepath.Join(shipped, "components/service-monitor/servicemonitor.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,12 +282,17 @@ func TestComponents(t *testing.T) {
 			Spec struct {
 				Ingress             []struct{ Ports []port }
 				PodMetricsEndpoints []port
+				Endpoints           []port // of a ServiceMonitor: the Service's, which are called as the container's
+				Ports               []port // of a Service
 			}
 		}
 		if err := d.Decode(&o); err != nil {
 			t.Fatal(err)
 		}
-		ports := o.Spec.PodMetricsEndpoints
+		ports := append(o.Spec.PodMetricsEndpoints, o.Spec.Endpoints...)
+		for _, p := range o.Spec.Ports {
+			ports = append(ports, port{Port: p.TargetPort})
+		}
 		for _, i := range o.Spec.Ingress {
 			ports = append(ports, i.Ports...)
 		}
@@ -290,8 +303,8 @@ func TestComponents(t *testing.T) {
 			}
 		}
 	}
-	if seen != 4 {
-		t.Errorf("%d ports are named, want 4", seen)
+	if seen != 6 {
+		t.Errorf("%d ports are named, want 6", seen)
 	}
 }
 

@@ -116,6 +116,7 @@ func (p pod) serve(t *testing.T, args ...string) *run.Process {
 	if strings.HasPrefix(web, ":") {
 		web = nodeIP + web
 	}
+	web = strings.Replace(web, "["+nodeIP+"]", nodeIP, 1) // brackets are for IPv6, and may be there
 	for _, probe := range []string{"/livez", "/readyz"} {
 		process.Eventually(t, func() error {
 			_, err := run.Get("http://" + web + probe)

@@ -23,6 +23,12 @@ app.kubernetes.io/name: {{ include "epdns.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
+{{/* What tells the Pod of "helm test" from others: not what selects the Service's Pods. */}}
+{{- define "epdns.testLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-test" (include "epdns.name" . | trunc 58 | trimSuffix "-") | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
 {{/* Labels of objects. Those here beat commonLabels. */}}
 {{- define "epdns.labels" -}}
 {{- $own := dict
@@ -94,6 +100,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) }}
 {{- fail "autoscaling.minReplicas: more than maxReplicas" }}
+{{- end }}
+{{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}
+{{- fail "serviceMonitor.enabled: with podMonitor.enabled as well each Pod would be scraped twice; take one of the two" }}
 {{- end }}
 {{- if and .Values.resourceQuota.enabled (not .Values.priorityClassName) }}
 {{- fail "resourceQuota.enabled: the quota is of a priorityClassName, and there is none" }}
