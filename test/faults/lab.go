@@ -43,7 +43,7 @@ func Build(ctx context.Context, dir string, race bool) error {
 	if err := cluster.Built(cluster.Options{}); err != nil {
 		return err
 	}
-	root, err := run.Repository(ctx)
+	root, err := run.Repository()
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ package faults
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os/exec"
 	"runtime"
@@ -16,7 +15,7 @@ import (
 )
 
 // Programs are those that faults are made with.
-var Programs = []netns.Program{{Name: "nft", Package: "nftables"}, {Name: "prlimit", Package: "util-linux"}, {Name: "unshare", Package: "util-linux"}}
+var Programs = []netns.Program{{Name: "nft", Package: "nftables"}, {Name: "prlimit", Package: "util-linux"}, {Name: "taskset", Package: "util-linux"}, {Name: "unshare", Package: "util-linux"}}
 
 // Machine says what was measured, and where.
 func Machine() (string, error) {
@@ -24,7 +23,7 @@ func Machine() (string, error) {
 	if err := unix.Uname(&u); err != nil {
 		return "", fmt.Errorf("uname: %w", err)
 	}
-	root, err := run.Repository(context.Background())
+	root, err := run.Repository()
 	if err != nil {
 		return "", err
 	}
