@@ -40,7 +40,7 @@ test: tools
 e2e: tools-e2e
 	cd test && $(GO) run ./cmd/cluster build >/dev/null
 	cd test && $(GO) vet ./... && $(GO) test -count=1 -p 1 -timeout 20m ./...
-	cd test && $(GO) build -o ../$(BUILD)/cluster ./cmd/cluster
+	cd test && $(GO) build -buildvcs=false -o ../$(BUILD)/cluster ./cmd/cluster
 	@mkdir -p $(BUILD)
 	@set -e; $(BUILD)/cluster exec --nodes 6 -- $(GO) test -race -count=1 -v -run '^TestKube' . >$(BUILD)/e2e.log 2>&1 || { cat $(BUILD)/e2e.log; exit 1; }; \
 	grep -q '^--- PASS: TestKube' $(BUILD)/e2e.log || { cat $(BUILD)/e2e.log; echo 'e2e: no test ran on the control plane' >&2; exit 1; }; \

@@ -319,7 +319,7 @@ func (l *lab) prepare(ctx context.Context) (err error) {
 	if l.dir, err = os.MkdirTemp("", "epdns-bench-"); err != nil {
 		return err
 	}
-	if l.root, err = run.Repository(ctx); err != nil {
+	if l.root, err = run.Repository(); err != nil {
 		return err
 	}
 	l.bin, err = run.Build(ctx, l.root, l.dir)

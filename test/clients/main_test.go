@@ -102,7 +102,7 @@ func prepare(dir string) error {
 	if out, err := exec.Command(python, "-c", "import dns.resolver").CombinedOutput(); err != nil {
 		return fmt.Errorf("%s needs more: sudo apt-get install python3-dnspython: %w\n%s", python, err, out)
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "grpc"), ".")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "grpc"), ".")
 	build.Dir = "grpc" // which is a module of its own
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {

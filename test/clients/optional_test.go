@@ -65,7 +65,7 @@ func buildLookup(path string, env ...string) error {
 	if err != nil {
 		return err
 	}
-	build := exec.Command("go", "build", "-o", path, source)
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, source)
 	build.Dir = filepath.Dir(path)
 	build.Env = append(append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS="), env...)
 	if out, err := build.CombinedOutput(); err != nil {

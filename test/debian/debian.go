@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"epdns/test/cluster"
 )
@@ -21,7 +22,7 @@ func Unpack(packages ...string) (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
-	dir = filepath.Join(cache, "debian", packages[0])
+	dir = filepath.Join(cache, "debian", codename(), packages[0])
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
@@ -50,6 +51,17 @@ func Unpack(packages ...string) (dir string, err error) {
 		return "", err
 	}
 	return dir, nil
+}
+
+// codename is what the machine's release is called.
+func codename() string {
+	text, _ := os.ReadFile("/etc/os-release")
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_CODENAME="); ok {
+			return name
+		}
+	}
+	return "unknown"
 }
 
 // download downloads packages, and if that fails once more with new lists: where nothing was

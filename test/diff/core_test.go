@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"epdns/test/cluster"
+	"epdns/test/run"
 
 	"github.com/miekg/dns"
 )
@@ -151,7 +152,11 @@ func startCoreDNS(t *testing.T, dir, kubeconfig string) {
     }
 }
 `, port, kubeconfig))
-	p := launch(t, exec.Command(copyProgram(t, dir, path), "-conf", corefile))
+	program, err := run.Copied(path, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, exec.Command(program, "-conf", corefile))
 	p.Eventually(t, func() error {
 		// A name that is not there is SERVFAIL until all has been read.
 		r, err := dns.Exchange(new(dns.Msg).SetQuestion("missing.shop.svc."+coreZone, dns.TypeA), coreDNS.address())

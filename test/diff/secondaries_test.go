@@ -136,10 +136,10 @@ func startSecondary(t *testing.T, s server, apexes ...string) {
 	if err := os.WriteFile(conf, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	path, err := exec.LookPath(programs[s].Name)
+	program, err := run.Copied(programs[s].Name, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	launch(t, exec.Command(copyProgram(t, dir, path), args...))
+	launch(t, exec.Command(program, args...))
 	t.Logf("%v: %s", s, version(s))
 }

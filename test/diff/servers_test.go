@@ -162,9 +162,11 @@ func start(t *testing.T, s server, zones []*zone) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What AppArmor lets a program read goes by the program's path, so it must have another
-	// one to read files from here.
-	p := launch(t, exec.Command(copyProgram(t, dir, path), args...))
+	program, err := run.Copied(path, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, exec.Command(program, args...))
 	client := dns.Client{Timeout: time.Second}
 	p.Eventually(t, func() error {
 		for _, z := range zones {
@@ -181,20 +183,6 @@ func start(t *testing.T, s server, zones []*zone) {
 		return nil
 	})
 	t.Logf("%v: %s", s, version(s))
-}
-
-// copyProgram copies a program into a directory and returns its path there.
-func copyProgram(t *testing.T, dir, path string) string {
-	t.Helper()
-	program, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	copied := filepath.Join(dir, filepath.Base(path))
-	if err := os.WriteFile(copied, program, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return copied
 }
 
 // nobody is the user that the servers run as.

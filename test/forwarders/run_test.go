@@ -94,6 +94,12 @@ func write(t *testing.T, dir, name, text string) string {
 // program starts a program without our environment.
 func program(t *testing.T, argv ...string) *run.Process {
 	t.Helper()
+	if slices.Contains([]string{"unbound", "named"}, argv[0]) { // which have profiles in Debian
+		var err error
+		if argv[0], err = run.Copied(argv[0], t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	return run.ForTest(t, cmd)
@@ -217,7 +223,11 @@ func startResolved(t *testing.T, _, more string) *run.Process {
 	write(t, dir, "registry.local.conf", snippet(t, "resolved.conf", more))
 	write(t, dir, "test.conf", "[Resolve]\nLLMNR=no\nMulticastDNS=no\nFallbackDNS=\n")
 	users(t)
-	cmd := exec.Command(filepath.Join(resolved, "lib/systemd/systemd-resolved"))
+	program := filepath.Join(resolved, "usr/lib/systemd/systemd-resolved")
+	if _, err := os.Stat(program); err != nil {
+		program = filepath.Join(resolved, "lib/systemd/systemd-resolved") // until Debian 12
+	}
+	cmd := exec.Command(program)
 	libraries, err := filepath.Glob(filepath.Join(resolved, "usr/lib/*/systemd"))
 	if err != nil {
 		t.Fatal(err)

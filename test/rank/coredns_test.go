@@ -322,7 +322,11 @@ func TestUnbound(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := run.ForTest(t, exec.Command("unbound", "-d", "-c", path))
+	program, err := run.Copied("unbound", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := run.ForTest(t, exec.Command(program, "-d", "-c", path))
 	p.Eventually(t, func() error {
 		_, err := question{network: "tcp", from: nodeIP(0), server: way, name: "dns-version.registry.local.", typ: dns.TypeTXT}.put()
 		return err

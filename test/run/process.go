@@ -14,7 +14,7 @@ import (
 )
 
 // Grace is how long anything may take that is over in a moment on an idle machine.
-const Grace = 20 * time.Second
+const Grace = time.Minute
 
 func withGrace() (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(context.Background(), Grace, fmt.Errorf("after %v still", Grace))

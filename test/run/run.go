@@ -19,13 +19,37 @@ import (
 	"time"
 )
 
-// Repository is the root of the checkout that the working directory lies in.
-func Repository(ctx context.Context) (string, error) {
-	root, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
+// Repository is the root of the checkout, or of the unpacked source, that the working directory
+// lies in.
+func Repository() (string, error) {
+	wd, err := os.Getwd()
 	if err != nil {
-		return "", fmt.Errorf("find the repository: %w", err)
+		return "", err
 	}
-	return strings.TrimSpace(string(root)), nil
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		if mod, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && strings.HasPrefix(string(mod), "module epdns\n") {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("the module epdns is not above %s: run this inside the repository", wd)
+		}
+	}
+}
+
+// Copied copies a program of the system into a directory and returns its path there: what
+// AppArmor lets a program read goes by the path that it was started from, and files of ours are
+// not among that.
+func Copied(program, dir string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", err
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, filepath.Base(path))
+	return path, os.WriteFile(path, b, 0o755)
 }
 
 // Build builds epdns as it is released, but for its version, into a directory and returns the

@@ -127,7 +127,7 @@ func dispatch(args []string, stdout, stderr io.Writer) error {
 	j.options.Progress = stderr
 	publish := j.docs != "" || j.options.Only == nil
 	if j.docs == "" {
-		root, err := run.Repository(ctx)
+		root, err := run.Repository()
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ func drain(args []string, stdout, stderr io.Writer) (err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root, err := run.Repository(ctx)
+	root, err := run.Repository()
 	if err != nil {
 		return err
 	}

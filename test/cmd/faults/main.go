@@ -146,7 +146,7 @@ func (j *job) part() string {
 func (j *job) page(ctx context.Context) (path string, publish bool, err error) {
 	publish = j.docs != "" || j.only == nil && !j.short && !j.race
 	if j.docs == "" {
-		root, err := run.Repository(ctx)
+		root, err := run.Repository()
 		if err != nil {
 			return "", false, err
 		}

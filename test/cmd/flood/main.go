@@ -119,7 +119,7 @@ func flood(args []string, stdout, stderr io.Writer) (err error) {
 	}
 	defer os.RemoveAll(dir)
 	if o.program == "" {
-		root, err := run.Repository(ctx)
+		root, err := run.Repository()
 		if err != nil {
 			return err
 		}

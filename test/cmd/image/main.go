@@ -55,7 +55,7 @@ func build(args []string, stdout, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if o.Root, err = run.Repository(ctx); err != nil {
+	if o.Root, err = run.Repository(); err != nil {
 		return err
 	}
 	if o.Dir == "" {

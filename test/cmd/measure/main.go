@@ -57,7 +57,7 @@ func measure(args []string, _, stderr io.Writer) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	root, err := run.Repository(ctx)
+	root, err := run.Repository()
 	if err != nil {
 		return err
 	}
