@@ -559,7 +559,7 @@ func (w *way) servesStale(ctx context.Context, s *subject) bool {
 		}
 	}
 	ttl, most := least(reply), least(want)
-	over := ttl > most && s.highest <= most || ttl == 0 && most > 0 && w.software != "" && !countsToZero[w.software]
+	over := ttl > most && s.highest <= most || ttl == 0 && most > 0 && !countsToZero[w.software]
 	if over && len(reply.Answer) > 0 && len(want.Answer) > 0 {
 		if w.once("stale") {
 			w.fault(s.String(), "what is over is given once more, with a TTL of %d s, however old: %s", ttl, w.remedy(servedStale))

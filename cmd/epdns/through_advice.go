@@ -151,7 +151,7 @@ func remedy(a ailment, software, zone string) string {
 
 // countsToZero are those for whom a TTL of 0 is that of the last second of an answer, which
 // somebody else may have asked for meanwhile. What they give when it is over has a TTL of its
-// own: 30 s (unbound), 1 s (Knot Resolver). Whoever does not say what it is may be one of them.
+// own: 30 s (unbound), 1 s (Knot Resolver).
 var countsToZero = map[string]bool{isUnbound: true, isKnot: true}
 
 // knotMark is what Knot Resolver puts into extended errors: where in its code they come from.
