@@ -307,7 +307,10 @@ func TestWatchServer(t *testing.T) {
 	writeService(t, dir, "shop", "web", "10.3.0.4")
 	show("REMOVED shop/web 10.3.0.2")
 
-	// The Service goes.
+	// The Service goes, and leaves a file: without any nothing would change.
+	if err := os.WriteFile(filepath.Join(dir, "nothing.yaml"), []byte("# nothing\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Remove(filepath.Join(dir, "web.json")); err != nil {
 		t.Fatal(err)
 	}
