@@ -90,6 +90,7 @@ func (p *program) answer(q question, w want) error {
 // TestManifestsAreReadAgain goes through a day of somebody who edits files under a
 // running server.
 func TestManifestsAreReadAgain(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("testdata/cluster")); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 // TestNotifySecondary: who is configured hears of each zone once it is served, and of
 // each change.
 func TestNotifySecondary(t *testing.T) {
+	t.Parallel()
 	secondary, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)

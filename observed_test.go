@@ -80,6 +80,7 @@ func TestPropagationIsMeasured(t *testing.T) {
 // The query log begins and ends with the configuration, without a restart, and so does what
 // else is logged.
 func TestQueryLog(t *testing.T) {
+	t.Parallel()
 	config := t.TempDir() + "/epdns.yaml"
 	configure := func(text string) {
 		t.Helper()

@@ -101,6 +101,7 @@ func (p *program) says(t *testing.T, want ...string) {
 // Somebody watches a Service in files that somebody else edits, from before it is
 // there until it is gone.
 func TestWatchManifests(t *testing.T) {
+	t.Parallel()
 	dir := writeService(t, t.TempDir(), "shop", "api", "10.9.0.1")
 	p := watching(t, "shop/web", "--manifests", dir)
 	p.says(t, "there is no Service shop/web; waiting for it")

@@ -26,6 +26,7 @@ import (
 // describes their form, of which this file is the only reader.
 
 func TestWatchCases(t *testing.T) {
+	t.Parallel()
 	dirs, err := filepath.Glob("testdata/cases/watch/*")
 	if err != nil || len(dirs) == 0 {
 		t.Fatalf("no cases: %v", err)
