@@ -219,7 +219,7 @@ func TestForwardChange(t *testing.T) {
 
 	var wg sync.WaitGroup
 	for _, f := range followers {
-		limit := time.Duration(f.before.ttl)*time.Second + 3*time.Second
+		limit := time.Duration(f.before.ttl)*time.Second + time.Second
 		wg.Go(func() {
 			tick := time.NewTicker(20 * time.Millisecond)
 			defer tick.Stop()

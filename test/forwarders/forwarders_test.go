@@ -182,7 +182,7 @@ func change(t *testing.T, dir string, at map[string]string) {
 	service(t, dir, "moving", after, nil)
 	run.Eventually(t, func() error { return has(epdnsIP, after) })
 	changed := time.Now()
-	const bound = 10 * time.Second // the TTL, which some count in whole seconds, and what a busy machine needs
+	const bound = 7 * time.Second // the TTL, which some count in whole seconds, and one to spare
 	var wg sync.WaitGroup
 	for name, address := range at {
 		wg.Go(func() {

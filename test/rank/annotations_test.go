@@ -19,7 +19,7 @@ import (
 )
 
 // soon is how long after a change epdns may answer as before.
-const soon = 5 * time.Second
+const soon = time.Second
 
 // annotate sets annotations of a Service, as VALUE by name without prefix, and sees to it that
 // they are taken away when the test ends. It returns when kubectl says that it is done.
