@@ -162,3 +162,36 @@ func FuzzThrough(f *testing.F) {
 		}
 	})
 }
+
+// A Service may lose its endpoints while it is looked at.
+func TestReverseOf(t *testing.T) {
+	p := samplePipeline(t)
+	truth := newTruth(p.zones, nil)
+	for name, want := range map[string]string{
+		"jobs.shop.registry.local.":    "41.1.244.10.in-addr.arpa.",
+		"nothing.shop.registry.local.": "",
+		"api.shop.example.":            "", // of no zone
+	} {
+		if got := truth.reverseOf(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestIsPrivate(t *testing.T) {
+	for address, want := range map[string]bool{"10.1.2.3": true, "100.64.0.1": true, "100.127.255.255": true, "100.128.0.1": false, "192.0.2.1": false, "fd00::1": true, "2001:db8::1": false} {
+		m := new(dns.Msg)
+		kind := "A"
+		if strings.Contains(address, ":") {
+			kind = "AAAA"
+		}
+		rr, err := dns.NewRR("web.shop.registry.local. 5 IN " + kind + " " + address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Answer = append(m.Answer, rr)
+		if got := isPrivate(m); got != want {
+			t.Errorf("%s: %t", address, got)
+		}
+	}
+}

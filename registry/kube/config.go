@@ -31,7 +31,7 @@ type Config struct {
 
 	// SyncDeadline, AuditEvery and MassEmpty are for the Source's fields of these names. 0 is
 	// the default: 10 s, DefaultAuditEvery, and for a MassEmpty whose Hold is 0
-	// DefaultMassEmpty. Less than 0 is never.
+	// DefaultMassEmpty. An AuditEvery or a Hold of less than 0 is never.
 	SyncDeadline, AuditEvery time.Duration
 	MassEmpty                MassEmpty
 }

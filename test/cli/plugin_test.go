@@ -170,6 +170,8 @@ func TestStatus(t *testing.T) {
 		t.Cleanup(func() { good(t, admin, "kubectl -n data delete pod --force --grace-period=0 "+name) })
 	}
 	pod("epdns-0", "app.kubernetes.io/name: epdns", podIP)
+	pod("epdns-evicted", "app.kubernetes.io/name: epdns", "") // which is no server any more
+	good(t, admin, `kubectl -n data patch pod epdns-evicted --subresource=status --type=merge -p '{"status":{"phase":"Failed","reason":"Evicted"}}'`)
 	var got []struct {
 		Namespace, Pod                      string
 		Ready, Synced, Stale                bool
