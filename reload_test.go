@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"epdns/internal/freeport"
 )
 
 const configHead = "apiVersion: epdns/v1alpha1\nkind: Config\nsource: {manifests: cluster}\n"
@@ -192,15 +194,7 @@ func TestReloadWhole(t *testing.T) {
 // TestReloadAddresses: an address that is new answers before one that is not there any
 // more is let go of; one that is taken keeps all as it is.
 func TestReloadAddresses(t *testing.T) {
-	free := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().String()
-	}
-	first, second, web := free(), free(), free()
+	first, second, web := freeport.Local(t), freeport.Local(t), freeport.Local(t)
 	text := func(http string, listen ...string) string {
 		return fmt.Sprintf("http: %q\nlisten: [%s]\n", http, strings.Join(listen, ", "))
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"epdns/internal/freeport"
 )
 
 // This file has a check go through servers that are none, that are wrong or that lie. Real
@@ -190,18 +192,17 @@ func between(t *testing.T, server string, change middle) (at string) {
 // answer answers at one port over UDP, and over TCP unless that handler is nil.
 func answer(t *testing.T, udp, tcp dns.Handler) (at string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := net.ListenPacket("udp", listener.Addr().String())
+	at = freeport.Local(t)
+	conn, err := net.ListenPacket("udp", at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	servers := []*dns.Server{{PacketConn: conn, Handler: udp}}
-	if tcp == nil {
-		listener.Close()
-	} else {
+	if tcp != nil {
+		listener, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
 		servers = append(servers, &dns.Server{Listener: listener, Handler: tcp})
 	}
 	for _, s := range servers {
@@ -211,7 +212,7 @@ func answer(t *testing.T, udp, tcp dns.Handler) (at string) {
 		<-started
 		t.Cleanup(func() { s.Shutdown() })
 	}
-	return conn.LocalAddr().String()
+	return at
 }
 
 // TestCheckThroughSubnets: a cache that has no regard for subnets is found out.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"epdns/internal/freeport"
 )
 
 // change puts a configuration in force.
@@ -66,15 +68,7 @@ func TestChangeSettings(t *testing.T) {
 // Addresses come and go; a connection of one that has gone is answered on. What was
 // counted stays counted.
 func TestChangeAddresses(t *testing.T) {
-	free := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().String()
-	}
-	a, b := free(), free()
+	a, b := freeport.Local(t), freeport.Local(t)
 	s := start(t, Config{Listen: []string{a}})
 	var overUDP uint64
 	answers := func(addr string) bool {
@@ -121,12 +115,7 @@ func TestChangeFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := l.Addr().String()
-	l.Close()
+	free := freeport.Local(t)
 	port := s.Addrs()[0].Port()
 	for _, c := range []struct {
 		what string

@@ -12,16 +12,19 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"epdns/internal/freeport"
 )
 
 // elsewhere is a server that has every name, at 192.0.2.1, and says what it was asked.
 func elsewhere(t *testing.T, handle dns.HandlerFunc) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	at := freeport.Local(t)
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pc, err := net.ListenPacket("udp", l.Addr().String())
+	pc, err := net.ListenPacket("udp", at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +35,7 @@ func elsewhere(t *testing.T, handle dns.HandlerFunc) netip.AddrPort {
 		<-started
 		t.Cleanup(func() { s.Shutdown() })
 	}
-	return l.Addr().(*net.TCPAddr).AddrPort()
+	return netip.MustParseAddrPort(at)
 }
 
 func has192(w dns.ResponseWriter, q *dns.Msg) {
@@ -147,12 +150,7 @@ func TestUpstreamForged(t *testing.T) {
 // A question that comes back to us, because an upstream is ourselves or asks us,
 // goes round once and not for ever.
 func TestUpstreamLoop(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free now
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().(*net.TCPAddr).AddrPort()
-	l.Close()
+	addr := netip.MustParseAddrPort(freeport.Local(t))
 	s := start(t, Config{Listen: []string{addr.String()}, Upstream: []netip.AddrPort{addr}, Workers: 1})
 	m, _, err := (&dns.Client{Timeout: patience}).Exchange(question("example.com.", dns.TypeA), addr.String())
 	if err != nil || m.Rcode != dns.RcodeServerFailure {

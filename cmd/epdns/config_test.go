@@ -21,6 +21,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"epdns/dnsserver"
+	"epdns/internal/freeport"
 	"epdns/registry/kube"
 	"epdns/zones"
 )
@@ -247,12 +248,15 @@ func TestCollide(t *testing.T) {
 	hosts := []string{"", "0.0.0.0", "127.0.0.1", "127.0.0.2", "[::]", "[::1]"}
 	for _, d := range hosts {
 		for _, h := range hosts {
-			dns, err := dnsserver.Listen(dnsserver.Config{Listen: []string{d + ":0"}}, &zones.Store{}, quiet)
+			port, err := freeport.Find()
 			if err != nil {
 				t.Fatal(err)
 			}
-			port := dns.Addrs()[0].Port()
 			first, second := fmt.Sprintf("%s:%d", d, port), fmt.Sprintf("%s:%d", h, port)
+			dns, err := dnsserver.Listen(dnsserver.Config{Listen: []string{first}}, &zones.Store{}, quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
 			l, err := net.Listen("tcp", second)
 			if got := collide(first, second, false, true); got != errors.Is(err, syscall.EADDRINUSE) {
 				t.Errorf("DNS at %s, HTTP at %s: collide is %t, and listening: %v", first, second, got, err)

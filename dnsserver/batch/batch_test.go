@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"epdns/internal/freeport"
 )
 
 // patience is how long a test waits for what must come.
@@ -58,12 +60,11 @@ var places = slices.DeleteFunc([]place{
 func listen(t testing.TB, network, addr string, o Options) *Socket {
 	t.Helper()
 	if host, ok := strings.CutSuffix(addr, ":0"); ok {
-		free, err := net.ListenPacket(network, addr)
+		port, err := freeport.Find()
 		if err != nil {
 			t.Fatal(err)
 		}
-		addr = fmt.Sprintf("%s:%d", host, free.LocalAddr().(*net.UDPAddr).Port)
-		free.Close()
+		addr = fmt.Sprintf("%s:%d", host, port)
 	}
 	s, err := Listen(network, addr, o)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"epdns/internal/fakeapi"
+	"epdns/internal/freeport"
 	"epdns/registry"
 )
 
@@ -77,7 +78,7 @@ func TestRotation(t *testing.T) {
 	first, firstCA := newCertificate(t)
 	write(ca, firstCA)
 	write(token, []byte("one"))
-	addr, stop := serve("127.0.0.1:0", "one", first)
+	addr, stop := serve(freeport.Local(t), "one", first)
 	src, err := newSource(&rest.Config{
 		Host: "https://" + addr, BearerTokenFile: token, TLSClientConfig: rest.TLSClientConfig{CAFile: ca},
 	}, "cluster", []string{""}, slog.New(slog.DiscardHandler))

@@ -99,19 +99,8 @@ func (l *lab) stop() error {
 
 // freeAddress is one that nobody uses, over UDP and TCP.
 func freeAddress() (string, error) {
-	for range 100 {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			return "", err
-		}
-		conn, err := net.ListenPacket("udp4", l.Addr().String())
-		l.Close()
-		if err == nil {
-			conn.Close()
-			return l.Addr().String(), nil
-		}
-	}
-	return "", errors.New("no port is free over UDP and TCP")
+	port, err := run.FreePort()
+	return fmt.Sprintf("127.0.0.1:%d", port), err
 }
 
 // write writes a file in the lab's directory.

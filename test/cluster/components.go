@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"epdns/test/run"
 )
 
 // Component is one of a cluster's programs, by its usual name.
@@ -46,25 +47,15 @@ const etcdPeer Component = "etcd-peer"
 
 type ports map[Component]int
 
-// freePorts picks ports below those that the kernel gives to outgoing connections: while the
-// API server is down its clients dial its port all the time, and one that was given this very
-// port as its source would connect to itself and keep the server from coming back.
+// freePorts are no ports that the kernel gives to outgoing connections: while the API server is
+// down its clients dial its port all the time, and one that was given this very port as its source
+// would connect to itself and keep the server from coming back.
 func freePorts() (ports, error) {
-	const low, high = 20000, 32000
 	p := ports{}
 	for _, name := range append(Components(), etcdPeer) {
-		for try := 0; ; try++ {
-			port := low + rand.IntN(high-low)
-			l, err := net.Listen("tcp", p.join(port))
-			if err == nil {
-				// All stay open until all are chosen, so that none is chosen twice.
-				defer l.Close()
-				p[name] = port
-				break
-			}
-			if try == 100 {
-				return nil, fmt.Errorf("no free port for %s: %w", name, err)
-			}
+		var err error
+		if p[name], err = run.FreePort(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return p, nil

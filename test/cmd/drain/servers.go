@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -45,13 +44,10 @@ func (p ports) addr(block string) string { return fmt.Sprintf("127.0.0.1:%d", p[
 func freePorts() (ports, error) {
 	p := ports{}
 	for _, block := range blocks {
-		// TCP, since NodeLocal DNSCache asks over that; all stay open until all are chosen.
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+		var err error
+		if p[block], err = run.FreePort(); err != nil {
 			return nil, err
 		}
-		defer l.Close()
-		p[block] = l.Addr().(*net.TCPAddr).Port
 	}
 	return p, nil
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -395,12 +394,11 @@ func resident(pid int) string {
 // addresses are two that are free now.
 func addresses() (dns, http string, err error) {
 	for _, to := range []*string{&dns, &http} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := run.FreePort()
 		if err != nil {
 			return "", "", err
 		}
-		defer l.Close()
-		*to = l.Addr().String()
+		*to = fmt.Sprintf("127.0.0.1:%d", port)
 	}
 	return dns, http, nil
 }
