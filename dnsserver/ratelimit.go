@@ -1,7 +1,6 @@
 package dnsserver
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
@@ -238,10 +237,14 @@ func (r *Responder) mayRefuse() bool {
 // judge says what becomes of a reply of some kind, and counts what is beyond the limit.
 func (r *Responder) judge(k kind, name []byte) verdict {
 	l, from := r.shared.limiter, r.question.From
-	if l == nil || r.proven || l.exempt.Contains(from) || r.authority.Load().AsksForMany(from) {
+	if l == nil || r.proven {
 		return sent
 	}
 	network := networkOf(from)
+	if l.exempt.Contains(from) || r.authority.Load().AsksForMany(from) {
+		l.notice.spare(network, r.moment)
+		return sent
+	}
 	r.key = append(binary.BigEndian.AppendUint64(append(r.key[:0], byte(k)), network), name...)
 	if l.take(r.key, r.moment) {
 		return sent
@@ -295,7 +298,7 @@ func networkPrefix(n uint64) netip.Prefix {
 
 // notice is what is told of networks that are being limited: a line when it begins, and one
 // when nothing has been beyond the limit for a while. Workers leave notes, of a few networks
-// at a time, and Server.tellLimits reads them.
+// at a time, and Server.watchLimits reads them.
 type notice struct {
 	notes [64]note
 
@@ -310,6 +313,7 @@ type note struct {
 	network atomic.Uint64 // 0: free
 	last    atomic.Int64  // second in which it was limited last
 	count   atomic.Uint64
+	spared  atomic.Int64 // second after that in which somebody there asked who has no limit; 0: nobody
 }
 
 const (
@@ -317,25 +321,48 @@ const (
 	quietFor = 10
 	// noticeLines is how many lines there may be in a minute.
 	noticeLines = 20
+	// noticeTries is how many places a network's note can have.
+	noticeTries = 4
 )
 
 // note notes that a reply was beyond the limit. Where there are more networks than notes,
 // some are not noted.
 func (n *notice) note(network uint64, now int64) {
-	at := &n.notes[network*0x9e3779b97f4a7c15>>(64-6)] // Fibonacci hashing
-	switch at.network.Load() {
-	case network:
-	case 0:
-		if !at.network.CompareAndSwap(0, network) {
-			return
-		}
-	default:
+	at := n.of(network, true)
+	if at == nil {
 		return
 	}
 	if s := now / second; at.last.Load() != s {
 		at.last.Store(s)
 	}
 	at.count.Add(1)
+}
+
+// spare notes that somebody who has no limit asks from a network, if that is being limited.
+func (n *notice) spare(network uint64, now int64) {
+	if at := n.of(network, false); at != nil {
+		if s := now/second + 1; at.spared.Load() != s {
+			at.spared.Store(s)
+		}
+	}
+}
+
+// of is the note of a network, or nil; it can take a free one. A network can have two, where
+// one becomes free before another that it has, which is no harm.
+func (n *notice) of(network uint64, take bool) *note {
+	first := network * 0x9e3779b97f4a7c15 >> (64 - 6) // Fibonacci hashing
+	for i := range uint64(noticeTries) {
+		at := &n.notes[(first+i)%uint64(len(n.notes))]
+		switch at.network.Load() {
+		case network:
+			return at
+		case 0:
+			if take && at.network.CompareAndSwap(0, network) {
+				return at
+			}
+		}
+	}
+	return nil
 }
 
 // tell logs what has begun and what is over.
@@ -369,23 +396,8 @@ func (l *limiter) tell(log *slog.Logger, now int64) {
 		if over {
 			n.told[i] = false
 			at.count.Store(0)
+			at.spared.Store(0)
 			at.network.Store(0) // free from here on
-		}
-	}
-}
-
-// tellLimits logs what the limiter has to tell, until ctx ends.
-func (s *Server) tellLimits(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if l := s.shared.Load().limiter; l != nil {
-				l.tell(s.log, l.now())
-			}
 		}
 	}
 }

@@ -119,6 +119,8 @@ type Server struct {
 	told   notifyCounts
 	panics panics
 
+	thinned atomic.Int64 // networks of which a part is dropped unread
+
 	mu        sync.Mutex // of what follows
 	listening []*listening
 	leaving   []*listening    // being let go of
@@ -205,7 +207,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	s.shared.Load().queries.start(work)
 	s.mu.Unlock()
-	go s.tellLimits(work)
+	go s.watchLimits(work)
 
 	<-ctx.Done()
 	s.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -20,10 +21,16 @@ const patience = 10 * time.Second
 
 func start(t *testing.T, cfg Config) *Server {
 	t.Helper()
+	return startLogged(t, cfg, quiet)
+}
+
+// startLogged does the same with a log.
+func startLogged(t *testing.T, cfg Config, log *slog.Logger) *Server {
+	t.Helper()
 	if cfg.Listen == nil {
 		cfg.Listen = []string{"127.0.0.1:0"}
 	}
-	s, err := Listen(cfg, cluster(t), quiet)
+	s, err := Listen(cfg, cluster(t), log)
 	if err != nil {
 		t.Fatal(err)
 	}

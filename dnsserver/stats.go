@@ -153,7 +153,7 @@ type Stats struct {
 	// each Place but PlaceIdle, of which there may be none.
 	Places map[zones.Place]uint64
 
-	UDPKernelDrops uint64 // datagrams that the kernel had no room for, as far as it told
+	UDPKernelDrops uint64 // datagrams that the kernel had no room for, or dropped of ThinnedNetworks, as far as it told
 	UDPUnsent      uint64 // replies that could not leave
 
 	TCPConnections int64  // open now, those of TLS too
@@ -173,6 +173,10 @@ type Stats struct {
 	Observed map[Transport]Observed
 
 	QueriesUnlogged uint64 // lines of the query log that were lost, since too many came
+
+	// ThinnedNetworks is how many networks beyond the limit there are now of which the kernel drops
+	// a part before it is read, since more comes than can be read.
+	ThinnedNetworks int
 
 	Panics uint64 // queries that a mistake of ours was met with, and that got SERVFAIL
 }
@@ -213,6 +217,7 @@ func (s *Server) Stats() Stats {
 		NotifyFailed:       s.told.failed.Load(),
 		UDPKernelDrops:     s.gone.drops.Load(),
 		UDPUnsent:          s.gone.unsent.Load(),
+		ThinnedNetworks:    int(s.thinned.Load()),
 		Panics:             s.panics.n.Load(),
 	}
 	for t := range Transport(transports) {

@@ -88,11 +88,13 @@ type engine interface {
 	receive() (int, error)
 	// send sends the replies among the first n messages.
 	send(n int)
-	// sendTo sends one reply, close ends a receive that waits, and finish has receive fail
-	// with net.ErrClosed once that time is over and nothing is left; all from any goroutine.
+	// sendTo sends one reply, close ends a receive that waits, finish has receive fail
+	// with net.ErrClosed once that time is over and nothing is left, and descriptor calls f with
+	// the socket's descriptor; all from any goroutine.
 	sendTo(reply []byte, to Return) error
 	close() error
 	finish(at time.Time)
+	descriptor(f func(fd int)) error
 }
 
 // Listen binds a socket in the network "udp", "udp4" or "udp6". Others may be bound to
@@ -174,9 +176,21 @@ func (s *Socket) SendTo(reply []byte, to Return) {
 	}
 }
 
-// Drops is how many datagrams the kernel had no room for, as far as it has said so: it
-// does with each datagram that comes later.
+// Drops is how many datagrams the kernel had no room for, or has dropped by Thin, as far as it has
+// said so: it does with each datagram that comes later.
 func (s *Socket) Drops() uint64 { return s.drops.Load() }
+
+// Thin has the kernel drop what comes from some prefixes before it takes room in the socket, all
+// but one in 1<<share, by chance; what is dropped counts among the Drops. Of no prefixes, or with a
+// share of 0, nothing is dropped any more. The error is net.ErrClosed once the socket is closed, and
+// errors.ErrUnsupported where the system has no such thing. It may be called from any goroutine.
+func (s *Socket) Thin(from []netip.Prefix, share uint) error {
+	var err error
+	if e := s.engine.descriptor(func(fd int) { err = thin(fd, from, share) }); e != nil {
+		return e
+	}
+	return err
+}
 
 // Unsent is how many replies could not leave.
 func (s *Socket) Unsent() uint64 { return s.unsent.Load() }

@@ -31,14 +31,7 @@ func option(t *testing.T, s *Socket, level, name int) (value int) {
 
 // control calls f with the descriptor of a socket.
 func control(s *Socket, f func(fd int) error) (err error) {
-	if e, ok := s.engine.(*mmsg); ok {
-		return f(e.fd)
-	}
-	raw, err := s.conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	e := raw.Control(func(fd uintptr) { err = f(int(fd)) })
+	e := s.engine.descriptor(func(fd int) { err = f(fd) })
 	return cmp.Or(e, err)
 }
 

@@ -66,9 +66,15 @@ func (p *plain) close() error { return p.s.conn.Close() }
 // a processor.
 const lastLook = 100 * time.Millisecond
 
-func (p *plain) finish(at time.Time) {
-	if raw, err := p.s.conn.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { detach(int(fd)) })
+func (p *plain) descriptor(f func(fd int)) error {
+	raw, err := p.s.conn.SyscallConn()
+	if err != nil {
+		return err
 	}
+	return raw.Control(func(fd uintptr) { f(int(fd)) })
+}
+
+func (p *plain) finish(at time.Time) {
+	_ = p.descriptor(detach)
 	_ = p.s.conn.SetReadDeadline(at) // fails once it is closed
 }

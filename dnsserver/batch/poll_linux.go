@@ -96,9 +96,16 @@ func (p *polled) waitForRoom() bool {
 	}
 }
 
+func (p *polled) descriptor(f func(fd int)) error {
+	if p.raw.Control(func(uintptr) { f(p.fd) }) != nil {
+		return net.ErrClosed
+	}
+	return nil
+}
+
 // finish ends each wait at that time. It does nothing once the socket is closed.
 func (p *polled) finish(at time.Time) {
-	_ = p.raw.Control(func(uintptr) { detach(p.fd) })
+	_ = p.descriptor(detach)
 	_ = p.file.SetReadDeadline(at)
 }
 
