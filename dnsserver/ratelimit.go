@@ -300,11 +300,11 @@ func networkPrefix(n uint64) netip.Prefix {
 // when nothing has been beyond the limit for a while. Workers leave notes, of a few networks
 // at a time, and Server.watchLimits reads them.
 type notice struct {
-	notes [64]note
+	notes [notes]note
 
 	// Of the reader.
-	told   [64]bool // when it began
-	lines  int      // in this minute
+	told   [notes]bool // when it began
+	lines  int         // in this minute
 	minute int64
 	untold int
 }
@@ -317,6 +317,9 @@ type note struct {
 }
 
 const (
+	// notes is how many networks there are notes of.
+	notes    = 1 << notesLog
+	notesLog = 6
 	// quietFor is for how many seconds nothing must be beyond the limit for it to be over.
 	quietFor = 10
 	// noticeLines is how many lines there may be in a minute.
@@ -350,9 +353,9 @@ func (n *notice) spare(network uint64, now int64) {
 // of is the note of a network, or nil; it can take a free one. A network can have two, where
 // one becomes free before another that it has, which is no harm.
 func (n *notice) of(network uint64, take bool) *note {
-	first := network * 0x9e3779b97f4a7c15 >> (64 - 6) // Fibonacci hashing
+	first := network * 0x9e3779b97f4a7c15 >> (64 - notesLog) // Fibonacci hashing
 	for i := range uint64(noticeTries) {
-		at := &n.notes[(first+i)%uint64(len(n.notes))]
+		at := &n.notes[(first+i)%notes]
 		switch at.network.Load() {
 		case network:
 			return at

@@ -29,8 +29,8 @@ type thinning struct {
 
 	// As of the last step.
 	notice         *notice
-	networks       [64]uint64
-	counts         [64]uint64
+	networks       [notes]uint64
+	counts         [notes]uint64
 	dropped, taken uint64
 }
 
@@ -45,8 +45,9 @@ const (
 
 // step takes what has been dropped and what has been read by now, of all sockets.
 func (t *thinning) step(n *notice, dropped, taken uint64, now int64) {
-	if n != t.notice {
-		*t = thinning{notice: n, share: t.share, from: t.from, dropped: t.dropped, taken: t.taken}
+	if n != t.notice { // it counts from here on
+		*t = thinning{notice: n, dropped: dropped, taken: taken}
+		return
 	}
 	lost, read := float64(dropped-t.dropped), float64(taken-t.taken)
 	t.dropped, t.taken = dropped, taken
@@ -91,7 +92,7 @@ func (t *thinning) step(n *notice, dropped, taken uint64, now int64) {
 			sent += s.sent
 		}
 	}
-	if sent < (read+thinned)/4 {
+	if sent <= (read+thinned)/4 {
 		t.share, t.from, t.calm = 0, nil, 0
 		return
 	}

@@ -1,9 +1,12 @@
 package dnsserver
 
 import (
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // sender is a network in a model of what comes to a socket.
@@ -70,7 +73,9 @@ func (m *model) run(steps int) (share map[string]float64) {
 }
 
 func newModel(capacity float64, senders ...sender) *model {
-	return &model{capacity: capacity, senders: senders, r: rand.New(rand.NewPCG(1, 2))}
+	m := &model{capacity: capacity, senders: senders, r: rand.New(rand.NewPCG(1, 2))}
+	m.thinning.step(&m.notice, 0, 0, 0)
+	return m
 }
 
 // honest are those who ask little.
@@ -143,4 +148,55 @@ func TestThinningLetsBe(t *testing.T) {
 	if len(m.from) != 1 || m.from[0] != networkOf(netip.MustParseAddr("10.0.0.1")) {
 		t.Errorf("%v are thinned", m.prefixes())
 	}
+}
+
+// A flood is told of once, and once that it is over, when it has been over for a while.
+func TestThinningTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out lines
+		s := &Server{log: slog.New(slog.NewTextHandler(&out, nil))}
+		l := limitedTo(5, 0)
+		var thinner thinner
+		step := func(dropped uint64) {
+			time.Sleep(thinEvery)
+			s.gone.drops.Add(dropped)
+			s.gone.counters.add(requestsAt(UDP, 0, 0), 1000)
+			for range dropped / 2 {
+				l.notice.note(networkOf(netip.MustParseAddr("192.0.2.1")), l.now())
+			}
+			thinner.step(s, l)
+		}
+		for range 3 { // with pauses of some seconds
+			for range 5 {
+				step(1000)
+			}
+			if n := s.thinned.Load(); n != 1 {
+				t.Errorf("%d networks are thinned", n)
+			}
+			for range 20 {
+				step(0)
+			}
+			if n := s.thinned.Load(); n != 0 {
+				t.Errorf("when it is over %d networks are thinned", n)
+			}
+		}
+		began, over := `is dropped before" networks=[192.0.2.0/24]`, "is read again"
+		if out.count(began) != 1 || out.count(over) != 0 {
+			t.Errorf("it is told of %d times, and that it is over %d times", out.count(began), out.count(over))
+		}
+		for range 4 * (quietFor + 1) {
+			step(0)
+		}
+		if out.count(began) != 1 || out.count(over) != 1 {
+			t.Errorf("when it is over it is told of %d times, and that it is over %d times", out.count(began), out.count(over))
+		}
+		// Without a limit there is nothing to do.
+		for range 5 {
+			step(1000)
+		}
+		thinner.step(s, nil)
+		if n := s.thinned.Load(); n != 0 {
+			t.Errorf("without a limit %d networks are thinned", n)
+		}
+	})
 }
