@@ -91,6 +91,25 @@ func (d *deployment) at(ctx context.Context, n int) error {
 	return nil
 }
 
+// givenUp fails while a pod on a Node is not being deleted.
+func (d *deployment) givenUp(ctx context.Context, node string) error {
+	var pods struct {
+		Items []struct {
+			Metadata struct{ Name, DeletionTimestamp string }
+			Spec     struct{ NodeName string }
+		}
+	}
+	if err := d.kube.Request(ctx, http.MethodGet, "/api/v1/namespaces/"+namespace+"/pods?labelSelector=app%3D"+d.name, nil, &pods); err != nil {
+		return err
+	}
+	for _, p := range pods.Items {
+		if p.Spec.NodeName == node && p.Metadata.DeletionTimestamp == "" {
+			return fmt.Errorf("pod %s stays on %s", p.Metadata.Name, node)
+		}
+	}
+	return nil
+}
+
 func (d *deployment) remove(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	d.kube.Request(ctx, http.MethodDelete, servicesPath+"/"+d.name, nil, nil)
@@ -176,7 +195,15 @@ func nodeLost(ctx context.Context, t *trial) error {
 	}
 	gone, fewest := time.Since(begun), pods
 	err = t.until(ctx, patient, func() error {
-		fewest = min(fewest, answers())
+		n := answers()
+		fewest = min(fewest, n)
+		// The Deployment hears of it later than epdns, and looks whole until then.
+		if err := d.givenUp(ctx, lost); err != nil {
+			return err
+		}
+		if n != pods {
+			return fmt.Errorf("%d of %d pods are in the answers", n, pods)
+		}
 		return d.at(ctx, pods)
 	})
 	if err != nil {
