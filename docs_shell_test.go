@@ -38,7 +38,7 @@ const (
 	byLong  runner = "TestKubePageLong"  // what takes its time, made shorter
 )
 
-// elsewhere are the commands that another test runs, and the few that none can run, with the reason.
+// elsewhere are the commands that another test runs, and the one that none can run, with the reason.
 var elsewhere = []struct {
 	page    string
 	heading string // that they are below; empty is any
@@ -55,11 +55,10 @@ var elsewhere = []struct {
 	{page: "docs/conformance.md", command: "cd test && go test ./audit ", by: "test/audit TestDNSViz"},
 	{page: "docs/differences.md", command: "cd test && go test -count=1 -v -run TestDifferences ./diff", by: "test/diff TestDifferences"},
 	{page: "docs/differences.md", command: "cd test && go run ./cmd/cluster build && go test -count=1 -v -run TestCoreDNS ./diff", by: "test/diff TestCoreDNS"},
-	{page: "docs/status-page.md", command: "kubectl -n epdns port-forward ", why: "no kubelet"},
+	{page: "docs/status-page.md", command: "kubectl -n epdns port-forward ", by: "test/deploy TestPortForward"},
 	{page: "deploy/README.md", heading: "Install", by: "test/deploy TestInstall", lines: 6},
 	{page: "deploy/README.md", heading: "Uninstall", by: "test/deploy TestInstall", lines: 1},
 	{page: "deploy/README.md", command: "skopeo copy ", by: "test/deploy TestImagePush"},
-	{page: "deploy/chart/README.md", command: "helm test ", why: "no kubelet; test/deploy TestChartInstall runs its container"},
 	{page: "deploy/chart/README.md", by: "test/deploy TestChartReadme"},
 }
 

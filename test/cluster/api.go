@@ -111,6 +111,7 @@ func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 			"status": object{"addresses": []object{
 				{"type": "InternalIP", "address": fmt.Sprintf("10.243.0.%d", i)},
 				{"type": "Hostname", "address": name},
+				{"type": "InternalDNS", "address": "localhost"}, // where kwok is, as its kubelet
 			}},
 		}, nil)
 		if err != nil {

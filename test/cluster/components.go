@@ -101,6 +101,7 @@ func (c *Cluster) argv(name Component) []string {
 			"--authorization-mode=RBAC",
 			"--token-auth-file="+in(tokenFile),
 			"--service-cluster-ip-range="+serviceRange,
+			"--kubelet-preferred-address-types=InternalDNS", // see AddNodes
 			// Pods need not wait for their namespace's account.
 			"--disable-admission-plugins=ServiceAccount",
 		)
@@ -130,6 +131,7 @@ func (c *Cluster) argv(name Component) []string {
 			// Without heartbeats all Pods of a Node are not ready after 50 s.
 			"--node-lease-duration-seconds=40",
 			"--server-address=" + c.ports.addr(Kwok),
+			"--node-port=" + port, // of the kubelet, as Nodes have it
 			"--tls-cert-file=" + in(certFile),
 			"--tls-private-key-file=" + in(keyFile),
 		}

@@ -14,7 +14,9 @@
 //	// c.Kubeconfig is the administrator's; c.KubeconfigFor("limited") starts without rights.
 //
 // There are no kubelets: a Pod is running because kwok says so and nothing listens on its
-// address. Admission of service accounts is off, so a Pod needs none.
+// address. Admission of service accounts is off, so a Pod needs none. What "kubectl port-forward"
+// asks a kubelet for, the API server asks kwok, which does it where [Options.Args] give it a
+// ClusterPortForward.
 //
 // Everything a cluster writes is below [Cluster.Dir], one log file for each component. On Linux
 // the kernel ends the components when the process that started them dies, however it dies.

@@ -475,6 +475,20 @@ func TestChartInstall(t *testing.T) {
 		}
 	}
 
+	// tested has Helm test the release, and the Pod that this makes run.
+	tested := func(t *testing.T) (out string, pod, err error) {
+		ran := make(chan error, 1)
+		go func() { ran <- actKubelet(t, c, "epdns-test") }()
+		out, err = helm(t, c, "test", "epdns", "-n", namespace, "--timeout=2m")
+		return out, <-ran, err
+	}
+	t.Run("test that fails", func(t *testing.T) { // nobody answers yet
+		_, pod, err := tested(t)
+		if !strings.Contains(fmt.Sprint(pod), "connection refused") || !strings.Contains(fmt.Sprint(err), "pod epdns-test failed") {
+			t.Errorf("without epdns the Pod ends with %v, and helm test with %v", pod, err)
+		}
+	})
+
 	p := podOf(t, c, strings.TrimPrefix(path, "/"))
 	epdns := run.ForTest(t, p.contained(t, "--lameduck=0", "--listen="+epdnsIP+":53").command(t))
 	epdns.Eventually(t, func() error {
@@ -484,10 +498,8 @@ func TestChartInstall(t *testing.T) {
 	want{answer: []string{"A 192.0.2.1"}, ttl: 5}.check(t, epdnsIP, "kubernetes.default.chart.example.", "A")
 
 	t.Run("test", func(t *testing.T) {
-		ran := make(chan error, 1)
-		go func() { ran <- actKubelet(t, c, "epdns-test") }()
-		out, err := helm(t, c, "test", "epdns", "-n", namespace, "--timeout=2m")
-		if ranErr := <-ran; ranErr != nil || err != nil {
+		out, ranErr, err := tested(t)
+		if ranErr != nil || err != nil {
 			t.Fatal(ranErr, err)
 		}
 		if !strings.Contains(out, "Succeeded") {

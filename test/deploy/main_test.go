@@ -84,8 +84,13 @@ func inside(m *testing.M, dir string) (status int, err error) {
 	if coreDNS, err = cluster.CoreDNS(ctx, cluster.Options{}); err != nil {
 		return 0, err
 	}
+	forwards := filepath.Join(dir, "forwards.yaml")
+	if err := os.WriteFile(forwards, []byte(portForwards), 0o644); err != nil {
+		return 0, err
+	}
 	// A Node in each zone.
-	if kube, err = cluster.Start(ctx, cluster.Options{Nodes: 3}); err != nil {
+	kube, err = cluster.Start(ctx, cluster.Options{Nodes: 3, Args: map[cluster.Component][]string{cluster.Kwok: {"--config=" + forwards}}})
+	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, kube.Stop(), stopStrict()) }()
