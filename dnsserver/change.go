@@ -226,7 +226,7 @@ func (l *listening) bindUDP(s *Server, cfg *Config, network, addr string) error 
 // goneCounts are what workers have counted that are gone.
 type goneCounts struct {
 	counters
-	drops, unsent atomic.Uint64
+	drops, unsent, full atomic.Uint64
 }
 
 func (g *goneCounts) add(l *listening) {
@@ -236,5 +236,6 @@ func (g *goneCounts) add(l *listening) {
 		}
 		g.drops.Add(w.socket.Drops())
 		g.unsent.Add(w.socket.Unsent())
+		g.full.Add(w.full.Load())
 	}
 }

@@ -247,6 +247,7 @@ func (r *Responder) judge(k kind, name []byte) verdict {
 	}
 	r.key = append(binary.BigEndian.AppendUint64(append(r.key[:0], byte(k)), network), name...)
 	if l.take(r.key, r.moment) {
+		l.notice.pass(network)
 		return sent
 	}
 	v := dropped
@@ -312,8 +313,9 @@ type notice struct {
 type note struct {
 	network atomic.Uint64 // 0: free
 	last    atomic.Int64  // second in which it was limited last
-	count   atomic.Uint64
-	spared  atomic.Int64 // second after that in which somebody there asked who has no limit; 0: nobody
+	count   atomic.Uint64 // beyond the limit
+	passed  atomic.Uint64 // within it, since there is a note
+	spared  atomic.Int64  // second after that in which somebody there asked who has no limit; 0: nobody
 }
 
 const (
@@ -341,6 +343,13 @@ func (n *notice) note(network uint64, now int64) {
 	at.count.Add(1)
 }
 
+// pass notes that a reply was within the limit, to a network that is being limited.
+func (n *notice) pass(network uint64) {
+	if at := n.of(network, false); at != nil {
+		at.passed.Add(1)
+	}
+}
+
 // spare notes that somebody who has no limit asks from a network, if that is being limited.
 func (n *notice) spare(network uint64, now int64) {
 	if at := n.of(network, false); at != nil {
@@ -350,20 +359,34 @@ func (n *notice) spare(network uint64, now int64) {
 	}
 }
 
-// of is the note of a network, or nil; it can take a free one. A network can have two, where
-// one becomes free before another that it has, which is no harm.
+// spared says whether somebody who has no limit has asked from a network that is noted, not long ago.
+func (n *notice) spared(network uint64, now int64) bool {
+	at := n.of(network, false)
+	if at == nil {
+		return false
+	}
+	since := at.spared.Load()
+	return since != 0 && now/second-since < quietFor
+}
+
+// of is the note of a network, or nil; it can take a free one. Two workers can each take one for the
+// same network, which is no harm.
 func (n *notice) of(network uint64, take bool) *note {
 	first := network * 0x9e3779b97f4a7c15 >> (64 - notesLog) // Fibonacci hashing
+	var free *note
 	for i := range uint64(noticeTries) {
 		at := &n.notes[(first+i)%notes]
 		switch at.network.Load() {
 		case network:
 			return at
 		case 0:
-			if take && at.network.CompareAndSwap(0, network) {
-				return at
+			if free == nil {
+				free = at
 			}
 		}
+	}
+	if take && free != nil && free.network.CompareAndSwap(0, network) {
+		return free
 	}
 	return nil
 }
@@ -399,6 +422,7 @@ func (l *limiter) tell(log *slog.Logger, now int64) {
 		if over {
 			n.told[i] = false
 			at.count.Store(0)
+			at.passed.Store(0)
 			at.spared.Store(0)
 			at.network.Store(0) // free from here on
 		}

@@ -5,7 +5,6 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"time"
 
 	"epdns/dnsserver/batch"
 )
@@ -13,7 +12,7 @@ import (
 // A flood of one network fills a small socket: it is thinned, and told of, until it is over.
 func TestThinnedServer(t *testing.T) {
 	var out lines
-	cfg := Config{RateLimit: RateLimitConfig{PerSecond: 5}, Workers: 1, udp: batch.Options{Buffer: 1}}
+	cfg := Config{RateLimit: RateLimitConfig{PerSecond: 5}, Workers: 1, udp: batch.Options{Buffer: 1, Size: 1}}
 	s := startLogged(t, cfg, slog.New(slog.NewTextHandler(&out, nil)))
 	var senders sync.WaitGroup
 	done := make(chan struct{})
@@ -47,11 +46,10 @@ func TestThinnedServer(t *testing.T) {
 	}
 	defer c.Close()
 	before := s.Stats().LimitDropped
-	for range 200 {
+	until(t, "each query is read", func() bool {
 		c.Write(webA0)
-		time.Sleep(time.Millisecond) // there is room for one
-	}
-	until(t, "each query is read", func() bool { return s.Stats().LimitDropped >= before+150 })
+		return s.Stats().LimitDropped >= before+150
+	})
 	if n := out.count(`is dropped before" networks=[127.9.0.0/24]`); n != 1 {
 		t.Errorf("it is told of in %d lines", n)
 	}

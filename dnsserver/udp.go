@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"epdns/dnsserver/batch"
@@ -23,7 +24,8 @@ type udpWorker struct {
 	server    *Server
 	passing   sync.WaitGroup // queries that wait for an upstream
 
-	batches uint // so far
+	batches uint          // so far
+	full    atomic.Uint64 // queries that came in a batch that had room for no more
 
 	at    int  // which query of the batch is being answered; -1: all are being parsed
 	apart bool // they cannot be parsed together
@@ -68,6 +70,9 @@ func (w *udpWorker) run(ctx context.Context) {
 		observe := w.batches%observeEvery == 0
 		if observe {
 			began = time.Now()
+		}
+		if len(queries) == w.socket.Size() {
+			w.full.Add(uint64(len(queries)))
 		}
 		for w.at, w.apart = -1, false; w.at < len(queries); {
 			w.answer(ctx, queries)

@@ -73,6 +73,12 @@ func (s *Set) AsksForMany(from netip.Addr) bool {
 	return s.cfg.forwarders.contains(from) || s.cfg.sharedCaches.contains(from) || anyClusterDNS(s.index.get(from))
 }
 
+// MayAskForMany says whether a trusted forwarder or a shared cache may be in a prefix. It looks at all
+// that are configured, and not at the cluster's own DNS.
+func (s *Set) MayAskForMany(in netip.Prefix) bool {
+	return s.cfg.forwarders.overlaps(in) || s.cfg.sharedCaches.overlaps(in)
+}
+
 // Trusts says whether a forwarder's EDNS Client Subnet is to be believed.
 func (s *Set) Trusts(forwarder netip.Addr) bool {
 	return s.without&FromECS == 0 && s.cfg.forwarders.contains(forwarder)

@@ -17,3 +17,7 @@ func NewPrefixes(list []netip.Prefix) *Prefixes {
 // Contains says whether an address lies in one of the prefixes. An IPv4 address lies in
 // IPv4 prefixes alone.
 func (p *Prefixes) Contains(addr netip.Addr) bool { return p != nil && p.ranges.contains(addr) }
+
+// Overlaps says whether one of the prefixes has an address in common with another one. It looks at
+// all of them.
+func (p *Prefixes) Overlaps(other netip.Prefix) bool { return p != nil && p.ranges.overlaps(other) }

@@ -315,6 +315,17 @@ func TestPrefixes(t *testing.T) {
 			t.Errorf("%s: %v", addr, got)
 		}
 	}
+	for prefix, want := range map[string]bool{
+		"10.7.0.0/24": true, "8.0.0.0/5": true, "11.0.0.0/8": false, "192.0.2.0/24": true, "192.0.2.6/31": true, "192.0.2.8/29": false,
+		"2001:db8:1::/56": true, "2001::/16": true, "2001:db9::/32": false, "::/0": true,
+	} {
+		if got := p.Overlaps(netip.MustParsePrefix(prefix)); got != want {
+			t.Errorf("%s: %v", prefix, got)
+		}
+	}
+	if NewPrefixes(nil).Overlaps(netip.MustParsePrefix("::/0")) || NewPrefixes(mustPrefixes("::/0")).Overlaps(netip.MustParsePrefix("10.0.0.0/8")) {
+		t.Error("what is in no prefix overlaps one")
+	}
 	if NewPrefixes(nil).Contains(netip.MustParseAddr("10.0.0.1")) || p.Contains(netip.Addr{}) {
 		t.Error("what is nowhere is in a set of prefixes")
 	}

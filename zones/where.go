@@ -298,6 +298,16 @@ func (r *ranges) contains(addr netip.Addr) bool {
 	return e != nil
 }
 
+// overlaps says whether a prefix has an address in common with one of the ranges. It looks at all of
+// them.
+func (r *ranges) overlaps(p netip.Prefix) bool {
+	q := newRange(p, where{}, 0)
+	return slices.ContainsFunc(r.entries, func(e rangeEntry) bool {
+		otherFamily := p.Addr().Is4() && e.bits < 96
+		return !otherFamily && !e.last().less(q.first) && !q.last().less(e.first)
+	})
+}
+
 func prefixes(list []netip.Prefix) ranges {
 	var entries []rangeEntry
 	for _, p := range list {

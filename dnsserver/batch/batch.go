@@ -147,6 +147,9 @@ func apart(size int) int {
 	return (size+line-1)/line*line + line
 }
 
+// Size is how many datagrams Receive returns at most.
+func (s *Socket) Size() int { return len(s.messages) }
+
 // LocalAddr is the address that the socket is bound to, an IPv4 one as such.
 func (s *Socket) LocalAddr() netip.AddrPort { return s.bound }
 

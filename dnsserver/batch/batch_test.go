@@ -35,8 +35,6 @@ func each(t *testing.T, o Options, test func(t *testing.T, o Options)) {
 }
 
 // most is how many messages Receive returns at most.
-func (s *Socket) most() int { return len(s.messages) }
-
 // place is where to bind, and where to ask.
 type place struct {
 	network, addr, ask string
@@ -122,7 +120,7 @@ func receive(t testing.TB, s *Socket, n int) (out []Message) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(messages) == 0 || len(messages) > s.most() {
+		if len(messages) == 0 || len(messages) > s.Size() {
 			t.Fatalf("a batch of %d", len(messages))
 		}
 		for _, m := range messages {
@@ -294,7 +292,7 @@ func TestBurst(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(messages) == 0 || len(messages) > s.most() {
+			if len(messages) == 0 || len(messages) > s.Size() {
 				t.Fatalf("a batch of %d", len(messages))
 			}
 			for i := range messages {
@@ -310,8 +308,8 @@ func TestBurst(t *testing.T) {
 			}
 		}
 		// The kernel may be late with some.
-		if batches > burst/s.most()*3/2+1 {
-			t.Errorf("%d batches of up to %d for %d datagrams", batches, s.most(), burst)
+		if batches > burst/s.Size()*3/2+1 {
+			t.Errorf("%d batches of up to %d for %d datagrams", batches, s.Size(), burst)
 		}
 	})
 }

@@ -27,7 +27,15 @@ func thin(fd int, from []netip.Prefix, share uint) error {
 	for i, in := range program {
 		raw[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
 	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(raw)), Filter: &raw[0]})
+	attach := func() error {
+		return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(raw)), Filter: &raw[0]})
+	}
+	err = attach()
+	if err == unix.ENOMEM { // net.core.optmem_max has no room for both, the one before and this one
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+		err = attach()
+	}
+	return err
 }
 
 // ipHeader is where the IP header stands for a filter of a UDP socket, to which all else is
