@@ -2,7 +2,6 @@ package epdns_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -324,6 +323,7 @@ type desk struct {
 	dir    string // what the test has to itself
 	home   string // where commands are run, as in a checkout
 	env    []string
+	limit  time.Duration   // for one command
 	change func(gone bool) // has a Pod of shop/web go, or come back, in the sample
 }
 
@@ -423,11 +423,13 @@ func sampleDesk(t *testing.T) *desk {
 func newDesk(t *testing.T, kubeconfig string) *desk {
 	t.Helper()
 	dir := t.TempDir()
-	d := &desk{dir: dir, home: filepath.Join(dir, "home")}
+	d := &desk{dir: dir, home: filepath.Join(dir, "home"), limit: 3 * grace}
 	for name, text := range map[string]string{
 		"bin/epdns": deskEpdns, "end": deskEnd,
 		// What pages say that the reader has.
 		"home/epdns.yaml": "apiVersion: epdns/v1alpha1\nkind: Config\n",
+		// A page that is not there is an error, which it is not for curl by itself.
+		"home/.curlrc": "fail\n",
 	} {
 		d.file(t, name, text)
 	}
@@ -470,18 +472,19 @@ func (d *desk) file(t *testing.T, name, text string) {
 
 // sh runs a piece of shell at the desk, with directories of the system that are its own.
 func (d *desk) sh(ctx context.Context, dirs, text string) (stdout string, err error) {
-	argv := []string{"unshare", "--mount", "bash", "-c", deskEnter, "bash", dirs, text}
+	// All that the shell has started ends with it, even where the test does not live to see it.
+	argv := []string{"timeout", "--signal=KILL", fmt.Sprint(d.limit.Seconds()), "unshare", "--mount"}
 	if os.Geteuid() != 0 {
-		argv = slices.Insert(argv, 2, "--map-root-user")
+		argv = append(argv, "--map-root-user")
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*grace)
-	defer cancel()
+	argv = append(argv, "bash", "-c", deskEnter, "bash", dirs, text)
+	began := time.Now()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.WaitDelay = d.env, grace
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%w\n%s%s", cmp.Or(ctx.Err(), err), &out, &errs)
+		return out.String(), fmt.Errorf("%w after %v\n%s%s", err, time.Since(began).Round(time.Second), &out, &errs)
 	}
 	return out.String(), nil
 }
@@ -495,7 +498,9 @@ var (
 	// serves is a command that answers questions by itself.
 	serves = regexp.MustCompile(`(?m)(^|/| )(epdns|make) (serve|demo|run)\b|^go run ./cmd/epdns serve`)
 	// quiet are commands that print nothing where all is well.
-	quiet = regexp.MustCompile(`^((epdns|go run ./cmd/epdns) serve|make run|go build|export|ln|mkdir|epdns\(\))( |$)|>`)
+	quiet = regexp.MustCompile(`^((epdns|go run ./cmd/epdns) serve|make run|go build|cd|dnsviz|export|kill|ln|mkdir|epdns\(\)|#.*)( |$)|[^-=]> *[^ &]+( *&)?( +#.*)?$`)
+	// background is one that the shell does not wait for.
+	background = regexp.MustCompile(`[^&]&( +#.*)?$`)
 )
 
 // before is what has happened where a page's commands are typed.
@@ -509,6 +514,7 @@ haproxy -D -f haproxy.cfg -f deploy/snippets/clients/haproxy.cfg
 // prints is what commands must print, at least.
 var prints = map[string]string{
 	"curl -s 'localhost:9153/readyz?verbose'":       "\nreadyz check passed\n",
+	`curl -s "http://REPLICA:9153/readyz?verbose"`:  "\nreadyz check passed\n",
 	"epdns watch shop/web -o json | jq ":            "web-",
 	"curl -fs http://127.0.0.1:9154/readyz":         "ok",
 	"nslookup web.shop.registry.local.":             "10.244.1.21",
@@ -529,6 +535,64 @@ func (d *desk) run(t *testing.T, c command) {
 	}
 }
 
+// deskNext stands after each line of a page: it ends the shell where the line has failed, as bash -e
+// does not after "a && b", and prints deskMark.
+const (
+	deskNext = "(exit $?)\nprintf '\\036\\n'\n"
+	deskMark = "\x1e\n"
+)
+
+// statements are the lines of a piece of shell, those together that only together are commands.
+func statements(text string) (all []string) {
+	begun := ""
+	for line := range strings.Lines(text) {
+		if begun += line; strings.TrimSpace(begun) == "" || strings.HasSuffix(begun, "\\\n") {
+			continue
+		}
+		// It warns of a document that does not end.
+		if out, err := exec.Command("bash", "-nc", begun).CombinedOutput(); err == nil && len(out) == 0 {
+			all, begun = append(all, strings.TrimSpace(begun)), ""
+		}
+	}
+	if begun = strings.TrimSpace(begun); begun != "" {
+		all = append(all, begun)
+	}
+	return all
+}
+
+var (
+	digStatus = regexp.MustCompile(`, status: \w+,`)
+	digSOA    = regexp.MustCompile(`(?m)^[^;\s].*\sSOA\s`)
+)
+
+// printsWell says what is wrong with the output of a command that ended well.
+func printsWell(line, out string) error {
+	for command, want := range prints {
+		if strings.HasPrefix(line, command) && !strings.Contains(out, want) {
+			return fmt.Errorf("there is no %q", want)
+		}
+	}
+	if strings.TrimSpace(out) == "" && !quiet.MatchString(line) {
+		return errors.New("it prints nothing")
+	}
+	// For dig, any answer is well.
+	commands := shellCommands(line)
+	if len(commands) != 1 || commands[0][0] != "dig" || slices.Contains(commands[0], "+short") {
+		return nil
+	}
+	if slices.Contains(commands[0], "AXFR") {
+		if !digSOA.MatchString(out) {
+			return errors.New("there is no SOA record")
+		}
+		return nil
+	}
+	answers := digStatus.FindAllString(out, -1)
+	if len(answers) == 0 || strings.Contains(out, ", ANSWER: 0,") || slices.ContainsFunc(answers, func(s string) bool { return s != ", status: NOERROR," }) {
+		return errors.New("there is no record for a question")
+	}
+	return nil
+}
+
 // try runs a command beside an epdns that answers, unless the command is to do so, and says what is
 // wrong with it.
 func (d *desk) try(ctx context.Context, c command) error {
@@ -547,24 +611,30 @@ func (d *desk) try(ctx context.Context, c command) error {
 			dirs = append(dirs, dir)
 		}
 	}
-	text := place.ReplaceAllStringFunc(c.text, func(word string) string { return places[word] })
 	// A page may speak of the process that answers already.
-	out, err := d.sh(ctx, strings.Join(dirs, " "), `OLD=$(cat "$DESK"/run.?????? 2>/dev/null) || :; `+before[c.page]+text)
+	text := `OLD=$(cat "$DESK"/run.?????? 2>/dev/null) || :` + "\n" + before[c.page] + deskNext
+	lines := statements(c.text)
+	for _, line := range lines {
+		text += place.ReplaceAllStringFunc(line, func(word string) string { return places[word] }) + "\n"
+		if background.MatchString(line) {
+			text += "wait $!\n" // at a desk it ends
+		}
+		text += deskNext
+	}
+	out, err := d.sh(ctx, strings.Join(dirs, " "), text)
 	if err != nil {
 		return err
 	}
-	silent := true
-	for line := range strings.Lines(c.text) {
-		silent = silent && quiet.MatchString(line)
-		for command, want := range prints {
-			if strings.HasPrefix(line, command) && !strings.Contains(out, want) {
-				return fmt.Errorf("there is no %q in\n%s", want, out)
-			}
+	printed := strings.Split(out, deskMark)
+	if len(printed) != len(lines)+2 {
+		return fmt.Errorf("it ends early, or prints what is to tell its lines apart:\n%q", out)
+	}
+	for i, line := range lines {
+		if err := printsWell(line, printed[i+1]); err != nil {
+			return fmt.Errorf("%s: %w, in:\n%s", line, err, printed[i+1])
 		}
 	}
-	if !silent && strings.TrimSpace(out) == "" {
-		return errors.New("it prints nothing")
-	}
+	out = strings.Join(printed[1:], "")
 	if strings.HasPrefix(c.text, "epdns lookup ") && c.shows != nil {
 		if err := matchLines(c.shows, strings.Split(strings.TrimRight(out, "\n"), "\n"), ""); err != nil {
 			return fmt.Errorf("%w, in:\n%s", err, out)
@@ -587,7 +657,11 @@ func TestDesk(t *testing.T) {
 		wrong string // a part of the error; empty is none
 	}{
 		{text: "true", wrong: "it prints nothing"},
-		{text: "echo a\ntrue"},
+		{text: "echo a\ntrue", wrong: "true: it prints nothing"},
+		{text: "echo a\nfalse && true\necho b", wrong: "exit status 1"},
+		{text: "exit", wrong: "it ends early"},
+		{text: "# a\nif true; then\n\techo a\nfi\n\ncat <<END\nb\n\nEND\necho \\\nc"},
+		{text: "if true; then\n\ttrue\nfi", wrong: "it prints nothing"},
 		{text: "false | cat; echo a", wrong: "exit status 1"},
 		{text: `kill "$NOBODY"`, wrong: "NOBODY: unbound variable"},
 		{text: "openssl rand --hexx 16 >secret", wrong: "hexx"},
@@ -595,13 +669,23 @@ func TestDesk(t *testing.T) {
 		{text: "epdns explian web.shop", wrong: "do you mean explain?"},
 		{text: "epdns explain web.shop.registry.local --fromm 10.244.1.21", wrong: "do you mean --from?"},
 		{text: "epdns serve --zone .", wrong: "the root"},
+		{text: "epdns serve &   # here"},
+		{text: "epdns serve --flagg &   # here", wrong: "--flagg"},
+		{text: `epdns() { go run ./cmd/epdns "$@" --config epdns.yaml; }` + "\nepdns serve --flagg &\necho a", wrong: "--flagg"},
 		{text: "go run ./cmd/epdsn serve", wrong: "nobody has prepared: go run ./cmd/epdsn serve"},
 		{text: "make runs", wrong: "No rule to make target"},
 		{text: "epdns watch shop/web -o json | jq -r 'select(.type == \"GONE\") | .pod'", wrong: `no "web-"`},
 		{text: "epdns watch shop/web -o json | jq -r .pod"},
 		{text: "epdns watch shop/web -o json | jq -r 'select(.type == \"REMOVED\") | .namespace'", wrong: `no "web-"`},
 		{text: "dig @127.0.0.1 -p 5301 +tries=1 web.shop.registry.local", wrong: "connection refused"},
-		{text: "curl -fs http://127.0.0.1:9153/ready", wrong: "exit status 22"},
+		{text: "dig @10.96.0.53 web.shop.registry.local"},
+		{text: "dig @10.96.0.53 web.shop.registry.local AAAAA", wrong: "no record for a question"},
+		{text: "dig @10.96.0.53 web.shop.registry.local CNAME", wrong: "no record for a question"},
+		{text: "dig @10.96.0.53 wbe.shop.registry.local\necho a", wrong: "NXDOMAIN"},
+		{text: "dig @10.96.0.53 web.shop.regstry.local", wrong: "REFUSED"},
+		{text: "dig @10.96.0.53 +short wbe.shop.registry.local", wrong: "it prints nothing"},
+		{text: "dig @10.96.0.53 regstry.local AXFR", wrong: "no SOA record"},
+		{text: "curl -s http://127.0.0.1:9153/ready", wrong: "exit status 22"},
 		{text: "epdns lookup jobs.shop.registry.local --short", shows: shown},
 		{text: "epdns lookup billing.shop.registry.local CNAME --short", shows: shown, wrong: `is not "10.244.1.41"`},
 	} {
@@ -609,6 +693,14 @@ func TestDesk(t *testing.T) {
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v, want %q", c.text, err, c.wrong)
 		}
+	}
+
+	// What holds its output open has ended as well, where this does not wait for it.
+	short := *d
+	short.limit = time.Second
+	began := time.Now()
+	if _, err := short.sh(t.Context(), "", "sleep 1000 & sleep 1000"); err == nil || time.Since(began) > grace/2 {
+		t.Errorf("after a second and %v: %v", time.Since(began), err)
 	}
 }
 
