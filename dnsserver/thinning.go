@@ -61,8 +61,8 @@ type sender struct {
 	sent    float64 // queries, as many as were probably sent
 }
 
-// step takes what has been received by now. Networks that may be must not be thinned are told by
-// untouchable.
+// step takes what has been received by now. Of which networks nothing is to be dropped, untouchable
+// tells.
 func (t *thinning) step(n *notice, seen received, now int64, untouchable func(network uint64) bool) {
 	if n != t.notice { // it counts from here on
 		*t = thinning{notice: n, seen: seen}

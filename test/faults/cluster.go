@@ -308,7 +308,11 @@ func restarted(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.check(took <= time.Second, "first answer within 1 s of the start", "%s", brief(took))
-	t.check(len(a.ede) == 1 && a.ede[0] == dns.ExtendedErrorCodeStaleAnswer, "marked stale", "EDE %v", a.ede)
+	stale := dns.ExtendedErrorCodeStaleAnswer
+	if a.outcome == nxdomain { // the Service was just not there
+		stale = dns.ExtendedErrorCodeStaleNXDOMAINAnswer
+	}
+	t.check(len(a.ede) == 1 && a.ede[0] == stale, "marked stale", "EDE %v", a.ede)
 	t.check(int32(after-before) >= 0, "the serial does not go back", "%d, then %d", before, after)
 	return nil
 }
