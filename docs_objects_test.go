@@ -33,28 +33,31 @@ func pages(t *testing.T) (all []string) {
 	return all
 }
 
+// pageBlocks are the blocks of all pages.
+func pageBlocks(t *testing.T) (all []block) {
+	t.Helper()
+	for _, page := range pages(t) {
+		all = append(all, blocks(page, readFile(t, page))...)
+	}
+	return all
+}
+
 // Blocks of YAML that are a configuration, or a part of one, can be used.
 func TestPageConfigurations(t *testing.T) {
 	t.Parallel()
 	count := 0
-	for _, page := range pages(t) {
-		text, err := os.ReadFile(page)
-		if err != nil {
+	for _, b := range pageBlocks(t) {
+		config := configOf(t, b)
+		if config == "" {
+			continue
+		}
+		count++
+		path := filepath.Join(t.TempDir(), "epdns.yaml")
+		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, b := range blocks(page, string(text)) {
-			config := configOf(t, b)
-			if config == "" {
-				continue
-			}
-			count++
-			path := filepath.Join(t.TempDir(), "epdns.yaml")
-			if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if stdout, stderr, code := once(t, environment(), "check", "--config", path, "--manifests", "registry/manifest/sample"); code != 0 {
-				t.Errorf("%s: exit status %d\n%s%s", b.where(0), code, stdout, stderr)
-			}
+		if stdout, stderr, code := once(t, environment(), "check", "--config", path, "--manifests", "registry/manifest/sample"); code != 0 {
+			t.Errorf("%s: exit status %d\n%s%s", b.where(0), code, stdout, stderr)
 		}
 	}
 	if count < 10 {
@@ -103,44 +106,38 @@ func TestKubePageCorefiles(t *testing.T) {
 		return
 	}
 	count := 0
-	for _, page := range pages(t) {
-		text, err := os.ReadFile(page)
-		if err != nil {
+	for _, b := range pageBlocks(t) {
+		corefile := strings.Join(b.lines, "\n") + "\n"
+		if !strings.Contains(corefile, ":53 {\n") {
+			continue
+		}
+		count++
+		path := filepath.Join(t.TempDir(), "Corefile")
+		if err := os.WriteFile(path, []byte(corefile), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, b := range blocks(page, string(text)) {
-			corefile := strings.Join(b.lines, "\n") + "\n"
-			if !strings.Contains(corefile, ":53 {\n") {
-				continue
-			}
-			count++
-			path := filepath.Join(t.TempDir(), "Corefile")
-			if err := os.WriteFile(path, []byte(corefile), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), grace)
-			cmd := exec.CommandContext(ctx, os.Getenv(clusterTools["coredns"]), "-conf", path)
-			var out output
-			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
-			eventually(t, func() error {
-				if strings.Contains(out.String(), "\nCoreDNS-") { // it has started
-					return nil
-				}
-				select {
-				case err := <-ended:
-					t.Fatalf("%s: %v\n%v", b.where(0), err, &out)
-				default:
-				}
-				return fmt.Errorf("%s: CoreDNS says %v", b.where(0), &out)
-			})
-			cancel()
-			<-ended
+		ctx, cancel := context.WithTimeout(t.Context(), grace)
+		cmd := exec.CommandContext(ctx, os.Getenv(clusterTools["coredns"]), "-conf", path)
+		var out output
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
 		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		eventually(t, func() error {
+			if strings.Contains(out.String(), "\nCoreDNS-") { // it has started
+				return nil
+			}
+			select {
+			case err := <-ended:
+				t.Fatalf("%s: %v\n%v", b.where(0), err, &out)
+			default:
+			}
+			return fmt.Errorf("%s: CoreDNS says %v", b.where(0), &out)
+		})
+		cancel()
+		<-ended
 	}
 	if count == 0 {
 		t.Error("no Corefile is found")
@@ -155,23 +152,17 @@ var clusterTools = map[string]string{"kubectl": "EPDNS_TEST_KUBECTL", "helm": "E
 func TestKubePageObjects(t *testing.T) {
 	k := newKube(t)
 	count := 0
-	for _, page := range pages(t) {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
+	for _, b := range pageBlocks(t) {
+		object := strings.Join(b.lines, "\n")
+		if b.language != "yaml" || !pageObject.MatchString(object) || notInCluster.MatchString(object) || !strings.Contains(object, "\nspec:") {
+			continue
 		}
-		for _, b := range blocks(page, string(text)) {
-			object := strings.Join(b.lines, "\n")
-			if b.language != "yaml" || !pageObject.MatchString(object) || notInCluster.MatchString(object) || !strings.Contains(object, "\nspec:") {
-				continue
-			}
-			count++
-			cmd := exec.CommandContext(t.Context(), os.Getenv(clusterTools["kubectl"]), "apply", "--dry-run=server", "-f", "-")
-			cmd.Stdin = strings.NewReader(regexp.MustCompile(`(?m)^(  namespace: ).*$`).ReplaceAllString(object, "${1}default"))
-			cmd.Env = environment("KUBECONFIG=" + k.config)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%s: %v\n%s", b.where(0), err, out)
-			}
+		count++
+		cmd := exec.CommandContext(t.Context(), os.Getenv(clusterTools["kubectl"]), "apply", "--dry-run=server", "-f", "-")
+		cmd.Stdin = strings.NewReader(regexp.MustCompile(`(?m)^(  namespace: ).*$`).ReplaceAllString(object, "${1}default"))
+		cmd.Env = environment("KUBECONFIG=" + k.config)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", b.where(0), err, out)
 		}
 	}
 	if count == 0 {
